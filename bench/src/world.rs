@@ -90,14 +90,14 @@ impl<'a> WorldLink<'a> {
     /// All rails to the peer with what they are for: the one of small messages first, the others in the order
     /// of their pairs.
     pub fn rails(&self) -> Vec<RailUse> {
-        let mut ways = self.world.ways(self.peer).unwrap_or_default();
-        ways.sort_by_key(|way| !way.carries);
+        let mut paths = self.world.ways(self.peer).unwrap_or_default();
+        paths.sort_by_key(|way| !way.carries);
         let used = |way: WayNow| RailUse {
             rail: way.rail,
             to: way.to,
             role: way.role.to_owned(),
         };
-        ways.into_iter().map(used).collect()
+        paths.into_iter().map(used).collect()
     }
 
     /// Returns why this rail carries the messages.

@@ -268,8 +268,8 @@ impl Core {
                 break;
             };
             let peer = &self.peers[index];
-            let lives = !peer.is(about::DOWN) || peer.is(about::COMING);
-            if peer.is(about::PROBING) && lives && !self.has_failed(index) {
+            let is_alive = !peer.is(about::DOWN) || peer.is(about::COMING);
+            if peer.is(about::PROBING) && is_alive && !self.has_failed(index) {
                 self.probe(tx, index);
             }
         }

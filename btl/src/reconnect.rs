@@ -158,8 +158,8 @@ impl Core {
     /// A connection has ended; the next one will be of another life.
     pub(crate) fn end_life(&mut self, peer: PeerIndex) {
         let out = self.peers[peer].connection();
-        let lives = self.reconnects.lives.entry(peer);
-        lives.or_insert_with(|| Lives::new(out)).end();
+        let epochs = self.reconnects.lives.entry(peer);
+        epochs.or_insert_with(|| Lives::new(out)).end();
     }
 
     /// The number of the connection that was begun last, the same at both ends: of first contact, or of both
@@ -181,15 +181,15 @@ impl Core {
     pub(crate) fn revive(&mut self, index: PeerIndex) {
         let peer = &self.peers[index];
         let down = peer.is(about::DOWN) && !peer.is(about::CLOSED);
-        let lives = self.reconnects.get_mut(index);
-        let Some(lives) = lives.filter(|lives| down && !lives.over) else {
+        let epochs = self.reconnects.get_mut(index);
+        let Some(epochs) = epochs.filter(|epochs| down && !epochs.over) else {
             return;
         };
         if self.phase.is_closing() {
             return;
         }
         let at = self.clock.after(FIRST);
-        (lives.left, lives.at, lives.wait) = (CALLS - 1, at, 2 * FIRST);
+        (epochs.left, epochs.at, epochs.wait) = (CALLS - 1, at, 2 * FIRST);
         self.reconnects.call(index, true);
         self.arm(index, at);
     }
@@ -207,16 +207,16 @@ impl Core {
     pub(crate) fn look_at_down(&mut self, peer: PeerIndex) {
         let mut next = u64::MAX;
         let mut due = false;
-        let lives = self.reconnects.get_mut(peer);
-        if let Some(lives) = lives.filter(|lives| lives.left > 0) {
-            due = lives.at <= self.clock.now();
+        let epochs = self.reconnects.get_mut(peer);
+        if let Some(epochs) = epochs.filter(|epochs| epochs.left > 0) {
+            due = epochs.at <= self.clock.now();
             if due {
-                lives.left -= 1;
-                lives.at = self.clock.after(lives.wait);
-                lives.wait *= 2;
+                epochs.left -= 1;
+                epochs.at = self.clock.after(epochs.wait);
+                epochs.wait *= 2;
             }
-            if lives.left > 0 {
-                next = lives.at;
+            if epochs.left > 0 {
+                next = epochs.at;
             }
         }
         if due {
@@ -283,13 +283,13 @@ impl Core {
     ) -> Result<(), Drop> {
         let call: Call = zerocopy::transmute!(payload.read::<12>(0).ok_or(Drop::Malformed)?);
         let (life, yours) = (call.ours.get(), call.yours.get());
-        let lives = self.reconnects.get(peer);
-        let (ours, theirs) = lives.map_or((0, 0), |lives| (lives.ours, lives.theirs));
-        let on_first = lives.is_none_or(|lives| lives.begun.is_none() || lives.from == connection);
+        let epochs = self.reconnects.get(peer);
+        let (ours, theirs) = epochs.map_or((0, 0), |epochs| (epochs.ours, epochs.theirs));
+        let on_first = epochs.is_none_or(|epochs| epochs.begun.is_none() || epochs.from == connection);
         if life == 0 || yours > ours || call.ask > 1 || !on_first {
             return Err(Drop::Malformed);
         }
-        let over = lives.is_some_and(|lives| lives.over);
+        let over = epochs.is_some_and(|epochs| epochs.over);
         if self.phase.is_closing() || self.peers[peer].is(about::CLOSED) || over {
             return Err(Drop::Down);
         }
@@ -309,11 +309,11 @@ impl Core {
             return Ok(());
         }
         self.heard_while_down(peer);
-        let Some(lives) = self.reconnects.get_mut(peer) else {
+        let Some(epochs) = self.reconnects.get_mut(peer) else {
             return Err(Drop::Down);
         };
-        (lives.theirs, lives.from) = (life, connection);
-        let (confirmed, begun) = (yours == lives.ours, lives.has_begun());
+        (epochs.theirs, epochs.from) = (life, connection);
+        let (confirmed, begun) = (yours == epochs.ours, epochs.has_begun());
         if !begun {
             self.begin_life(peer);
         }
@@ -328,13 +328,13 @@ impl Core {
 
     /// A new connection, of both present lives: frames of it are taken from here on, none of the one before.
     fn begin_life(&mut self, index: PeerIndex) {
-        let lives = self.reconnects.get_mut(index);
-        let Some((lives, key)) = lives.zip(self.key.as_ref()) else {
+        let epochs = self.reconnects.get_mut(index);
+        let Some((epochs, key)) = epochs.zip(self.key.as_ref()) else {
             return;
         };
-        let names = [lives.out, lives.from];
-        let back = [lives.from, lives.out];
-        let (ours, theirs) = (lives.ours, lives.theirs);
+        let names = [epochs.out, epochs.from];
+        let back = [epochs.from, epochs.out];
+        let (ours, theirs) = (epochs.ours, epochs.theirs);
         let from = key.life(back, [theirs, ours]);
         let id = from.connection;
         let connection = Connection {
@@ -349,25 +349,25 @@ impl Core {
             initial_window: self.config.initial_window,
             first: self.config.first_sequence,
         };
-        lives.confirmed = false;
-        let before = lives.begun.replace((ours, theirs, id));
+        epochs.confirmed = false;
+        let before = epochs.begun.replace((ours, theirs, id));
         let before = before.map(|(_, _, before)| before);
-        self.peers.reconnect(index, lives.from, before, id);
+        self.peers.reconnect(index, epochs.from, before, id);
         self.probing.forget(index);
         let peer = &mut self.peers[index];
         peer.recv.clear(&mut self.bitmaps);
         let macs = peer.reconnect(connection, self.clock.attended());
-        if lives.macs.is_none() {
-            lives.macs = macs;
+        if epochs.macs.is_none() {
+            epochs.macs = macs;
         }
         self.record(index, Event::LifeBegun { ours, theirs });
     }
 
     /// The peer has received our life: the path is checked.
     fn confirm(&mut self, peer: PeerIndex) {
-        let lives = self.reconnects.get_mut(peer);
-        if let Some(lives) = lives.filter(|lives| !lives.confirmed) {
-            lives.confirmed = true;
+        let epochs = self.reconnects.get_mut(peer);
+        if let Some(epochs) = epochs.filter(|epochs| !epochs.confirmed) {
+            epochs.confirmed = true;
             self.start_check(peer, Why::Back);
         }
     }
@@ -424,9 +424,9 @@ impl Core {
         if !peer.is(about::COMING) {
             return;
         }
-        let lives = self.reconnects.get_mut(index);
-        if let Some(lives) = lives.filter(|lives| lives.confirmed) {
-            lives.end();
+        let epochs = self.reconnects.get_mut(index);
+        if let Some(epochs) = epochs.filter(|epochs| epochs.confirmed) {
+            epochs.end();
             peer.clear(about::COMING | about::PROBING | about::UP);
         }
     }

@@ -244,14 +244,14 @@ impl World {
     /// # Errors
     /// [`Error::Ended`], [`Error::Busy`].
     pub fn ways(&self, rank: u32) -> Result<Vec<WayNow>, Error> {
-        let mut ways = self.front.call(move |core| core.ways_now(rank))?;
-        for way in &mut ways {
+        let mut paths = self.front.call(move |core| core.ways_now(rank))?;
+        for way in &mut paths {
             let mut chosen = self.selection(rank).into_iter().flat_map(Selection::chosen);
             if let Some((_, to)) = chosen.find(|(rail, _)| rail.as_str() == way.rail) {
                 way.to = to.rail.to_string();
             }
         }
-        Ok(ways)
+        Ok(paths)
     }
 
     /// Waits until a rank has been met; returns at once if it already has. For programs that check at startup

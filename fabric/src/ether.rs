@@ -429,8 +429,8 @@ impl Arrived {
 /// Whether a datagram can have this source: a single host reached over a network.
 #[inline]
 fn is_host(from: IpAddr) -> bool {
-    let nobody = from.is_unspecified() || from.is_multicast() || from.is_loopback();
-    !nobody && from != IpAddr::V4(Ipv4Addr::BROADCAST)
+    let not_a_host = from.is_unspecified() || from.is_multicast() || from.is_loopback();
+    !not_a_host && from != IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
 #[cfg(test)]

@@ -38,13 +38,13 @@ fn a_descriptor_is_taken_once_and_a_failure_before_it_takes_nothing() {
 
     let (mut sockets, mut servers) = serve(Speaks::One, 1, 1024);
     let number = sockets.remove(0).into_raw_fd();
-    let mut door = open(&found(number, "0"), LIMIT).unwrap();
-    assert_eq!((door.kind(), door.place().size), (Kind::Pmi1, 1));
-    door.put("k", b"v", LIMIT).unwrap();
-    assert_eq!(door.get(0, "k", LIMIT).unwrap(), b"v");
+    let mut launcher = open(&found(number, "0"), LIMIT).unwrap();
+    assert_eq!((launcher.kind(), launcher.place().size), (Kind::Pmi1, 1));
+    launcher.put("k", b"v", LIMIT).unwrap();
+    assert_eq!(launcher.get(0, "k", LIMIT).unwrap(), b"v");
     refused(&found(number, "0"), "launch.taken", "only once");
-    door.finalize(LIMIT).unwrap();
-    drop(door);
+    launcher.finalize(LIMIT).unwrap();
+    drop(launcher);
     assert!(servers.remove(0).join().unwrap().finalized);
     refused(&found(number, "0"), "launch.taken", "one world");
 

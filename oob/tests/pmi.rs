@@ -42,24 +42,27 @@ fn job<D: Dialect>(speaks: Speaks, size: usize, vallen: usize, length: usize) {
     std::thread::scope(|scope| {
         for (rank, socket) in sockets.into_iter().enumerate() {
             scope.spawn(move || {
-                let mut door = open::<D>(socket, rank, size).unwrap();
-                assert_eq!((door.kind(), door.place().job.as_str()), (D::KIND, "kvs_test"));
-                door.put("hello", &value(rank, length), LIMIT).unwrap();
+                let mut launcher = open::<D>(socket, rank, size).unwrap();
+                assert_eq!(
+                    (launcher.kind(), launcher.place().job.as_str()),
+                    (D::KIND, "kvs_test")
+                );
+                launcher.put("hello", &value(rank, length), LIMIT).unwrap();
                 if rank == 0 {
-                    door.put("empty", b"", LIMIT).unwrap();
+                    launcher.put("empty", b"", LIMIT).unwrap();
                 }
-                door.fence(LIMIT).unwrap();
+                launcher.fence(LIMIT).unwrap();
                 for other in 0..size {
-                    let got = door.get(other as u32, "hello", LIMIT).unwrap();
+                    let got = launcher.get(other as u32, "hello", LIMIT).unwrap();
                     assert_eq!(got, value(other, length));
                 }
-                assert_eq!(door.get(0, "empty", LIMIT).unwrap(), b"");
-                let absent = door.get(1, "nothing", LIMIT).unwrap_err();
+                assert_eq!(launcher.get(0, "empty", LIMIT).unwrap(), b"");
+                let absent = launcher.get(1, "nothing", LIMIT).unwrap_err();
                 assert_eq!((absent.code(), absent.exit().number()), ("launch.absent", 4));
                 // That was an answer like another one: the door is still good.
                 door.fence(LIMIT).unwrap();
-                door.finalize(LIMIT).unwrap();
-                let after = door.fence(LIMIT).unwrap_err();
+                launcher.finalize(LIMIT).unwrap();
+                let after = launcher.fence(LIMIT).unwrap_err();
                 assert_eq!(after.code(), "launch.state");
             });
         }
@@ -87,11 +90,11 @@ fn ranks_exchange_values_over_pmi_2() {
 fn an_abort_is_received_and_nothing_follows_it() {
     fn abort<D: Dialect>(speaks: Speaks, heard: &str) {
         let (mut sockets, mut servers) = serve(speaks, 1, 1024);
-        let mut door = open::<D>(sockets.remove(0), 0, 1).unwrap();
-        door.abort(7, "rank 0 aborts: no\u{7}\u{e9}", LIMIT).unwrap();
-        assert_eq!(door.put("k", b"v", LIMIT).unwrap_err().code(), "launch.state");
-        assert_eq!(door.finalize(LIMIT).unwrap_err().code(), "launch.state");
-        drop(door);
+        let mut launcher = open::<D>(sockets.remove(0), 0, 1).unwrap();
+        launcher.abort(7, "rank 0 aborts: no\u{7}\u{e9}", LIMIT).unwrap();
+        assert_eq!(launcher.put("k", b"v", LIMIT).unwrap_err().code(), "launch.state");
+        assert_eq!(launcher.finalize(LIMIT).unwrap_err().code(), "launch.state");
+        drop(launcher);
         assert_eq!(servers.remove(0).join().unwrap().aborted.as_deref(), Some(heard));
     }
     abort::<Pmi1>(Speaks::One, "7");
@@ -119,31 +122,31 @@ fn the_other_version_is_refused_by_either_side() {
 #[test]
 fn what_no_launcher_takes_is_not_sent() {
     let (mut sockets, servers) = serve(Speaks::One, 1, 1024);
-    let mut door = open::<Pmi1>(sockets.remove(0), 0, 1).unwrap();
+    let mut launcher = open::<Pmi1>(sockets.remove(0), 0, 1).unwrap();
     for key in ["", "a b", "a=b", "a\nb", "\u{e4}"] {
         assert_eq!(
-            door.put(key, b"v", LIMIT).unwrap_err().code(),
+            launcher.put(key, b"v", LIMIT).unwrap_err().code(),
             "launch.value",
             "{key:?}"
         );
         assert_eq!(
-            door.get(0, key, LIMIT).unwrap_err().code(),
+            launcher.get(0, key, LIMIT).unwrap_err().code(),
             "launch.value",
             "{key:?}"
         );
     }
-    let long = door.put(&"k".repeat(80), b"v", LIMIT).unwrap_err();
+    let long = launcher.put(&"k".repeat(80), b"v", LIMIT).unwrap_err();
     assert!(long.to_string().contains("a key of"), "{long}");
-    let much = door.put("k", &vec![0; (1 << 20) + 1], LIMIT).unwrap_err();
+    let much = launcher.put("k", &vec![0; (1 << 20) + 1], LIMIT).unwrap_err();
     assert!(much.to_string().contains("a value of 1048577 bytes"), "{much}");
     // None of this was sent to it.
     door.put("k", b"v", LIMIT).unwrap();
-    door.fence(LIMIT).unwrap();
-    assert_eq!(door.get(0, "k", LIMIT).unwrap(), b"v");
+    launcher.fence(LIMIT).unwrap();
+    assert_eq!(launcher.get(0, "k", LIMIT).unwrap(), b"v");
     // The server holds that each key is given once.
-    let twice = door.put("k", b"w", LIMIT).unwrap_err();
+    let twice = launcher.put("k", b"w", LIMIT).unwrap_err();
     assert_eq!((twice.code(), twice.exit().number()), ("launch.refused", 4));
-    drop(door);
+    drop(launcher);
     servers
         .into_iter()
         .for_each(|server| drop(server.join().unwrap()));
@@ -174,16 +177,16 @@ fn sentence(error: &LaunchError) -> String {
 fn fault<D: Dialect>(opening: [&[u8]; 3], answer: &[&[u8]], closes: bool, limit: Duration) -> LaunchError {
     let answers = [&opening[..], answer].concat();
     let (socket, server) = script(&answers, closes);
-    let mut door = open::<D>(socket, 0, 2).unwrap();
+    let mut launcher = open::<D>(socket, 0, 2).unwrap();
     let begun = Instant::now();
-    let error = door.get(1, "hello", limit).unwrap_err();
+    let error = launcher.get(1, "hello", limit).unwrap_err();
     assert!(begun.elapsed() < limit + Duration::from_secs(30));
-    let after = door.fence(SHORT).unwrap_err();
+    let after = launcher.fence(SHORT).unwrap_err();
     assert!(
         matches!(error, LaunchError::Damaged { .. }) || after.code() == "launch.state",
         "{after}"
     );
-    drop(door);
+    drop(launcher);
     server.join().unwrap();
     error
 }
@@ -234,9 +237,12 @@ fn a_value_whose_rest_is_missing_is_absent() {
         b"cmd=get_result rc=-1 msg=not_found\n",
     ];
     let (socket, server) = script(&[&OPENING_1[..], &pieces].concat(), false);
-    let mut door = open::<Pmi1>(socket, 0, 2).unwrap();
-    assert_eq!(door.get(1, "hello", LIMIT).unwrap_err().code(), "launch.absent");
-    drop(door);
+    let mut launcher = open::<Pmi1>(socket, 0, 2).unwrap();
+    assert_eq!(
+        launcher.get(1, "hello", LIMIT).unwrap_err().code(),
+        "launch.absent"
+    );
+    drop(launcher);
     server.join().unwrap();
 }
 

@@ -292,8 +292,8 @@ impl Runner {
         self.reaper.borrow_mut().watch(group);
         // If the system has none, its end is checked for repeatedly.
         let end = pidfd_open(group, PidfdFlags::empty()).ok();
-        let spoke = Arc::new(AtomicBool::new(false));
-        let heard = Arc::clone(&spoke);
+        let has_printed = Arc::new(AtomicBool::new(false));
+        let heard = Arc::clone(&has_printed);
         let out = child.stdout.take();
         let out = out.map_or_else(nothing, |pipe| {
             listen_to(pipe, move || heard.store(true, Ordering::Release))
@@ -308,7 +308,7 @@ impl Runner {
             end,
             out,
             err,
-            spoke,
+            spoke: has_printed,
             over: false,
         })
     }

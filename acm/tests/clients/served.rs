@@ -238,8 +238,8 @@ fn sockets_that_are_handed_over_are_used_and_others_refused() {
 #[test]
 fn a_client_names_the_missing_service() {
     let folder = tempfile::tempdir().unwrap();
-    let nobody = Service::Unix(folder.path().join("nobody"));
-    let error = Client::connect(&nobody, LONG).unwrap_err();
+    let unserved = Service::Unix(folder.path().join("nobody"));
+    let error = Client::connect(&unserved, LONG).unwrap_err();
     assert!(matches!(error, ClientError::NotRunning { .. }), "{error}");
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = closed.local_addr().unwrap().port();

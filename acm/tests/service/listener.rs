@@ -7,19 +7,20 @@ use std::time::Duration;
 use crate::common::{LONG, Running};
 
 fn connect(service: &Running) -> UnixStream {
-    let door = UnixStream::connect(&service.watch).unwrap();
-    door.set_read_timeout(Some(LONG)).unwrap();
-    door
+    let client = UnixStream::connect(&service.watch).unwrap();
+    client.set_read_timeout(Some(LONG)).unwrap();
+    client
 }
 
 #[test]
 fn every_line_is_answered_and_endless_ones_are_not_kept() {
     let service = Running::start("", None);
-    let mut door = connect(&service);
-    door.write_all(b"nonsense\nfailed\nfailed 10.0.0.1\nfailed no one\nsta")
+    let mut client = connect(&service);
+    client
+        .write_all(b"nonsense\nfailed\nfailed 10.0.0.1\nfailed no one\nsta")
         .unwrap();
-    door.write_all(b"te\n").unwrap();
-    let mut lines = BufReader::new(door.try_clone().unwrap()).lines();
+    client.write_all(b"te\n").unwrap();
+    let mut lines = BufReader::new(client.try_clone().unwrap()).lines();
     for wanted in ["unknown", "no address", "done", "no address", "{\"schema\""] {
         let line = lines.next().unwrap().unwrap();
         assert!(line.starts_with(wanted), "{wanted}: {line}");

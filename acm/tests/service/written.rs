@@ -45,8 +45,8 @@ fn questions_that_are_open_while_options_change_are_answered() {
     });
     let mut client = service.client();
     let asked = std::thread::spawn(move || {
-        let nobody: std::net::IpAddr = [10, 77, 0, 99].into();
-        client.resolve(None, Address::from(nobody), false)
+        let unreachable: std::net::IpAddr = [10, 77, 0, 99].into();
+        client.resolve(None, Address::from(unreachable), false)
     });
     service.until("it has the query", |state| state["waiting"].as_u64() > Some(0));
     service.write(&format!("{options}timeout 50\n"));

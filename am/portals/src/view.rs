@@ -93,8 +93,8 @@ macro_rules! interface {
             }
 
             fn id(&self) -> Process {
-                let nobody = Process { nid: NONE, pid: 0 };
-                self.node.there(self.kind).map_or(nobody, |ni| ni.id)
+                let none = Process { nid: NONE, pid: 0 };
+                self.node.there(self.kind).map_or(none, |ni| ni.id)
             }
 
             fn uid(&self) -> u32 {

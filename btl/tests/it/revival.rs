@@ -673,16 +673,16 @@ fn random_run(seed: u64) -> u64 {
     };
     let mut world = World::new(seed, 2, rings(faults), &config);
     let mut random = Random::new(seed);
-    let mut ways = [Way::default(), Way::default()];
+    let mut directions = [Way::default(), Way::default()];
     // Numbers that arrived, with how many times.
     let mut arrived: [BTreeMap<u64, u32>; 2] = Default::default();
     for _ in 0..400 {
-        act(&mut world, &mut random, &mut ways);
+        act(&mut world, &mut random, &mut directions);
         let until = world.now() + Duration::from_micros(1 + random.below(20_000));
         while world.now() < until {
             world.step();
         }
-        check(&mut world, &mut ways, &mut arrived);
+        check(&mut world, &mut directions, &mut arrived);
     }
     for (i, j) in [(0, 1), (1, 0)] {
         world.net.change(heal(i, j));
@@ -702,12 +702,12 @@ fn random_run(seed: u64) -> u64 {
         assert!(world.now() < by, "it does not end well\n{}", world.report());
         for i in 0..2 {
             let to = world.to(i, 1 - i);
-            reclaim_into(&mut world, i, &mut ways[i]);
+            reclaim_into(&mut world, i, &mut directions[i]);
             let taken = probes[i].is_some_and(|id| world.ends[i].btl.handed_over(to) >= id);
-            if taken && !ways[i].open.is_empty() {
+            if taken && !directions[i].open.is_empty() {
                 panic!(
                     "{:?} is neither taken nor given back\n{}",
-                    ways[i].open,
+                    directions[i].open,
                     world.report()
                 );
             }
@@ -726,7 +726,7 @@ fn random_run(seed: u64) -> u64 {
         while world.now() < until {
             world.step();
         }
-        check(&mut world, &mut ways, &mut arrived);
+        check(&mut world, &mut directions, &mut arrived);
         let done = |i: usize| {
             let to = world.to(i, 1 - i);
             probes[i].is_some() && world.ends[i].btl.report(to).unacknowledged == 0
@@ -738,11 +738,11 @@ fn random_run(seed: u64) -> u64 {
     assert!(calls < 400, "{calls}");
     for i in 0..2 {
         for (number, times) in &arrived[1 - i] {
-            assert!(*number < ways[i].sent, "{number} was never sent");
+            assert!(*number < directions[i].sent, "{number} was never sent");
             assert_eq!(*times, 1, "seed {seed}: {number} from {i} arrived twice");
         }
-        for number in 0..ways[i].sent {
-            let known = arrived[1 - i].contains_key(&number) || ways[i].given.contains(&number);
+        for number in 0..directions[i].sent {
+            let known = arrived[1 - i].contains_key(&number) || directions[i].given.contains(&number);
             assert!(
                 known,
                 "seed {seed}: {number} from {i} is lost\n{}",
@@ -775,12 +775,12 @@ fn act(world: &mut World, random: &mut Random, ways: &mut [Way; 2]) {
         _ => {
             let to = world.to(i, 1 - i);
             for _ in 0..random.below(20) {
-                let way = &mut ways[i];
+                let direction = &mut ways[i];
                 let mut bytes = vec![i as u8; 8 + random.below(6000) as usize];
-                bytes[..8].copy_from_slice(&way.sent.to_le_bytes());
+                bytes[..8].copy_from_slice(&direction.sent.to_le_bytes());
                 if let Ok(id) = world.ends[i].btl.send(to, &[], Body::Bytes(&bytes)) {
-                    assert!(way.open.insert(id.0, way.sent).is_none() && id.0 > way.last);
-                    way.sent += 1;
+                    assert!(direction.open.insert(id.0, direction.sent).is_none() && id.0 > direction.last);
+                    direction.sent += 1;
                 }
             }
             world.ends[i].flush();

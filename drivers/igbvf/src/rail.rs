@@ -237,7 +237,7 @@ impl Nic for Igbvf {
     }
 
     fn how(&self, (tx, _): Both<'_, Self>) -> String {
-        let way = self
+        let path = self
             .held
             .as_ref()
             .map(|held| held.claim.device().backend().to_string());
@@ -250,7 +250,10 @@ impl Nic for Igbvf {
         } else {
             "checksums here"
         };
-        format!("{}, {queues}, {sums}", way.unwrap_or_else(|| "closed".to_owned()))
+        format!(
+            "{}, {queues}, {sums}",
+            path.unwrap_or_else(|| "closed".to_owned())
+        )
     }
 
     fn stats(&self, common: PacketStats, _: Both<'_, Self>) -> PacketStats {

@@ -382,8 +382,8 @@ fn ends() -> Ends<PacketRail<Card>> {
         mut clock,
         ..
     } = Pair::new();
-    let lives = [a.incarnation(), b.incarnation()];
-    Ends::connect((a, lives[0]), (b, lives[1]), move |a, b| {
+    let incarnations = [a.incarnation(), b.incarnation()];
+    Ends::connect((a, incarnations[0]), (b, incarnations[1]), move |a, b| {
         clock += 1_000_000;
         a.progress(Time::from_nanos(clock));
         b.progress(Time::from_nanos(clock));

@@ -249,9 +249,9 @@ impl Ni for PortalsNi {
     }
 
     fn id(&self) -> Process {
-        let nobody = Process::physical(ANY, ANY);
+        let any = Process::physical(ANY, ANY);
         let id = self.library.id(self.handle);
-        id.map_or(nobody, |id| convert::process(id, self.kind.logical))
+        id.map_or(any, |id| convert::process(id, self.kind.logical))
     }
 
     fn uid(&self) -> u32 {
@@ -350,7 +350,7 @@ impl Ni for PortalsNi {
                 self.strange += 1;
                 continue;
             };
-            let whose = match kind {
+            let owner = match kind {
                 EventKind::PtDisabled => Some(crate::nic_records::EventOwner {
                     user_ptr: 0,
                     target: None,
@@ -361,13 +361,13 @@ impl Ni for PortalsNi {
                     .records
                     .of_entry(raw.user_ptr, raw.start, ends_an_entry(kind)),
             };
-            let Some(whose) = whose else {
+            let Some(owner) = owner else {
                 self.strange += 1;
                 continue;
             };
-            let event = convert::event(&raw, kind, whose, self.kind.logical);
+            let event = convert::event(&raw, kind, owner, self.kind.logical);
             if event.fail == NiFail::Undeliverable
-                && let Some(target) = whose.target
+                && let Some(target) = owner.target
             {
                 self.undeliverable(target);
             }

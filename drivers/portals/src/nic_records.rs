@@ -393,7 +393,7 @@ impl NicRecords {
             return None;
         }
         let op = self.ops.get_mut(word >> 1)?;
-        let whose = EventOwner {
+        let owner = EventOwner {
             user_ptr: op.user_ptr,
             target: Some(op.target),
             place: 0,
@@ -404,7 +404,7 @@ impl NicRecords {
                 self.ended(word);
             }
         }
-        Some(whose)
+        Some(owner)
     }
 
     /// Handles an event of an entry. `counts`: it is one of those that show the end of an entry that is used
@@ -691,7 +691,7 @@ mod tests {
         records.append_entry(&entry, Held::new(overflow), List::Overflow, 1, true);
         let entry = Entry::open(Memory::Empty, EntryOptions::OP_PUT);
         let word = records.append_entry(&entry, Held::new(Memory::Empty), List::Priority, 2, true);
-        let whose = records.of_entry(word, at, true).unwrap();
-        assert_eq!((whose.user_ptr, whose.place), (2, 40));
+        let owner = records.of_entry(word, at, true).unwrap();
+        assert_eq!((owner.user_ptr, owner.place), (2, 40));
     }
 }

@@ -306,14 +306,14 @@ impl Pulls {
         };
         if pull.way.is_none() && memory.leases.stands(&pull.from, context.names.0) {
             let help = context.help && !self.calling;
-            let way = pull.choose(
+            let method = pull.choose(
                 memory,
                 help.then_some((context.coop, context.names, self.called + 1)),
             );
-            if matches!(way, Way::Both(_)) {
+            if matches!(method, Way::Both(_)) {
                 (self.called, self.calling) = (self.called + 1, true);
             }
-            pull.way = Some(way);
+            pull.way = Some(method);
         }
         match pull.piece(memory, context.names.0, socket, context.coop) {
             Piece::Ended(outcome) => self.end(pull, outcome, context.coop),

@@ -463,8 +463,8 @@ mod tests {
     fn a_refusal_is_in_the_error_queue_with_its_address() {
         let a = UdpSocket::bind("127.0.0.1:0").unwrap();
         set_int(a.as_fd(), libc::IPPROTO_IP, libc::IP_RECVERR, 1).unwrap();
-        let nobody = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        a.send_to(b"x", nobody).unwrap();
+        let closed = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        a.send_to(b"x", closed).unwrap();
         let start = std::time::Instant::now();
         let answer = loop {
             match icmp_error(a.as_fd()) {
@@ -477,7 +477,7 @@ mod tests {
             errno: libc::ECONNREFUSED,
             local: false,
             mtu: 0,
-            to: Some(nobody),
+            to: Some(closed),
         };
         assert_eq!(answer, expected);
     }

@@ -355,11 +355,11 @@ fn steering(
                 "set usnic.agent to the agent's socket",
             )
         })?;
-        let whose = AgentTarget {
+        let target = AgentTarget {
             object: object.clone(),
             config: config.clone(),
         };
-        Ok(Box::new(Agent::connect(&socket, index, address, whose)?))
+        Ok(Box::new(Agent::connect(&socket, index, address, target)?))
     };
     // One that steers for itself has no number at another one.
     let is_whole = found == DEVICE_PF && config.function.is_none();

@@ -382,12 +382,12 @@ fn halves(
 fn mode_error(name: &RailName, interface: &Interface, no: attach::AttachError) -> ModeError {
     match no {
         attach::AttachError::Taken(program) => {
-            let whose = program_owner::of_program(program)
+            let owner = program_owner::of_program(program)
                 .unwrap_or_else(|| "a process that is not visible here".to_owned());
             ModeError::Ends(unusable(
                 name,
                 format!(
-                    "{} has another XDP program (number {program}, of {whose})",
+                    "{} has another XDP program (number {program}, of {owner})",
                     interface.name
                 ),
                 "an interface has one program and so one xdp rail: end that process (`bpftool net` shows programs), or \

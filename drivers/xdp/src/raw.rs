@@ -33,9 +33,9 @@ impl XdpRaw {
     /// The line to `peer`, on the priority channel.
     #[must_use]
     pub fn new(rail: XdpRail, peer: PeerIndex) -> Self {
-        let way = rail.tx.ways.get(peer.index());
+        let path = rail.tx.ways.get(peer.index());
         Self {
-            headers: way.map_or(HEADERS_IPV4, |way| way.headers[0].len()),
+            headers: path.map_or(HEADERS_IPV4, |path| path.headers[0].len()),
             rail,
             peer,
             packet: Vec::new(),

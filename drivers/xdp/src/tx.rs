@@ -465,24 +465,24 @@ impl Transmit for XdpTx {
             return Err(Refused::TooLong);
         }
         let at = channel_index(channel);
-        let way = self.ways.get(peer.index()).ok_or(Refused::PeerDown)?;
+        let path = self.ways.get(peer.index()).ok_or(Refused::PeerDown)?;
         self.rooms[at] = self.rooms[at].checked_sub(1).ok_or(Refused::Full)?;
         self.posted[at] += 1;
         let id = FrameId(self.posted[at]);
-        if !way.is_known {
+        if !path.is_known {
             // Frames may be lost, and this one is; the kernel is finding out where the next one goes.
             self.stats.unresolved += 1;
             return Ok(id);
         }
         // Room was reserved, so there are chunks.
-        if way.headers[at].len() + head.len() + body.len() > self.chunk {
+        if path.headers[at].len() + head.len() + body.len() > self.chunk {
             self.post_long(at, peer, head, body)?;
             self.outstanding[at] += 1;
             return Ok(id);
         }
         let number = self.free.pop().ok_or(Refused::Full)?;
         let place = number as usize * self.chunk;
-        let length = self.write(place, &way.headers[at], head, body);
+        let length = self.write(place, &path.headers[at], head, body);
         if self.tap.is_some() {
             self.show(&[number], length, at, peer);
         }

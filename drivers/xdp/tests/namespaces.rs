@@ -377,8 +377,8 @@ fn a_neighbour_that_comes_later_is_found() {
         return;
     };
     let mut rail = open(&lab, 0, &XdpConfig::default()).unwrap();
-    let nobody = RailAddress::inet("xdp", "10.77.0.9:4000".parse().unwrap());
-    let peer = meet(&lab, 0, &mut rail, &nobody);
+    let unreachable = RailAddress::inet("xdp", "10.77.0.9:4000".parse().unwrap());
+    let peer = meet(&lab, 0, &mut rail, &unreachable);
     assert!(!rail.is_resolved(peer));
     assert!(post(&mut rail, Channel::Data, peer, b"lost"));
     assert_eq!(rail.stats().unresolved, 1);

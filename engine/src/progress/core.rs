@@ -475,11 +475,11 @@ impl Core {
     /// heading for each rail.
     #[cold]
     pub(crate) fn recent_of(&self, ranks: &[u32]) -> Vec<String> {
-        let ways = |rank: &u32| self.ways.get(*rank as usize).map_or(&[][..], Vec::as_slice);
-        let all: usize = ranks.iter().map(|rank| ways(rank).len()).sum();
+        let paths = |rank: &u32| self.ways.get(*rank as usize).map_or(&[][..], Vec::as_slice);
+        let all: usize = ranks.iter().map(|rank| paths(rank).len()).sum();
         let most = RECORDED / all.max(1);
         let rail = |id| self.pml.rail(id);
-        let of = |rank: &u32| recorded(rail, ways(rank), *rank, most);
+        let of = |rank: &u32| recorded(rail, paths(rank), *rank, most);
         ranks.iter().flat_map(of).collect()
     }
 
@@ -573,8 +573,8 @@ impl Core {
 
     /// Returns the path to a rank over one of our rails.
     fn way_over(&self, rank: u32, rail: RailId) -> Option<&Way> {
-        let ways = self.ways.get(rank as usize)?;
-        ways.iter().find(|way| way.rail == rail)
+        let paths = self.ways.get(rank as usize)?;
+        paths.iter().find(|way| way.rail == rail)
     }
 
     /// Describes what the rails to a rank report about the path to it: the one in use, and each that is not
@@ -582,9 +582,9 @@ impl Core {
     fn path_facts(&self, rank: u32) -> String {
         let paths = self.pml.peer(Rank(rank)).map_or_else(Vec::new, |peer| peer.paths);
         let facts = paths.iter().filter_map(|path| {
-            let way = self.way_over(rank, path.rail)?;
+            let known = self.way_over(rank, path.rail)?;
             let rail = self.pml.rail(path.rail)?;
-            let mut report = rail.report(way.peer);
+            let mut report = rail.report(known.peer);
             // A message that reached the PML and was invalid there came over this rail if there is no other.
             if self.pml.rails().count() == 1 {
                 let drops = self.pml.counters().drops.impossible();
@@ -594,7 +594,7 @@ impl Core {
             let counts = wanted.then(|| path_report::facts(&report)).flatten();
             let parts: Vec<String> = counts
                 .into_iter()
-                .chain(rail.trouble(way.peer).map(Cow::into_owned))
+                .chain(rail.trouble(known.peer).map(Cow::into_owned))
                 .collect();
             (!parts.is_empty()).then(|| format!("; {}: {}", rail.name(), parts.join("; ")))
         });
@@ -661,15 +661,15 @@ impl Core {
 
     /// Whether a rail to a rank itself reports why it is down, and what to do.
     fn knows_why(&self, rank: u32) -> bool {
-        let ways = self.ways.get(rank as usize).map_or(&[][..], |ways| ways);
-        let mut rails = ways.iter().filter_map(|way| self.pml.rail(way.rail));
+        let paths = self.ways.get(rank as usize).map_or(&[][..], |paths| paths);
+        let mut rails = paths.iter().filter_map(|way| self.pml.rail(way.rail));
         rails.any(|rail| rail.own_reason().is_some())
     }
 
     /// Returns the reason for a lost peer whose rails were broken by `fault.inject`.
     fn broken_on_purpose(&self, rank: u32) -> Option<String> {
-        let ways = self.ways.get(rank as usize)?;
-        let mut rails = ways.iter().filter_map(|way| self.pml.rail(way.rail));
+        let paths = self.ways.get(rank as usize)?;
+        let mut rails = paths.iter().filter_map(|way| self.pml.rail(way.rail));
         let rail = rails.find(|rail| rail.is_broken_on_purpose())?;
         Some(format!("fault.inject broke {} on purpose", rail.name()))
     }

@@ -105,13 +105,13 @@ impl Core {
         access: Access,
         to: Option<u32>,
     ) -> Result<Window, Error> {
-        let ways: Vec<Option<Way>> = match to {
+        let paths: Vec<Option<Way>> = match to {
             Some(rank) => self.ways_to(rank)?.iter().copied().map(Some).collect(),
             None => vec![None],
         };
         let mut full = false;
         let rails: Vec<RailId> = self.pml.rails().map(|(id, _)| id).collect();
-        for way in ways {
+        for way in paths {
             for id in rails
                 .iter()
                 .copied()
@@ -144,11 +144,11 @@ impl Core {
                 by: "rails".to_owned(),
             });
         }
-        let ways = self.ways.get(peer as usize).ok_or(Error::NoSuchRank {
+        let paths = self.ways.get(peer as usize).ok_or(Error::NoSuchRank {
             rank: peer,
             size: self.size,
         })?;
-        Ok(ways)
+        Ok(paths)
     }
 
     /// Starts a one-sided operation over the rail whose other end is the peer's rail number `other`.

@@ -39,14 +39,14 @@ fn returns(world: &World, from: Instant) {
     let peer = 1 - world.rank();
     loop {
         world.progress();
-        let ways = world.ways(peer).unwrap();
-        let shm = ways.iter().find(|way| way.rail == "shm").unwrap();
+        let paths = world.ways(peer).unwrap();
+        let shm = paths.iter().find(|way| way.rail == "shm").unwrap();
         // Whether it carries messages again depends on measured latencies, which may be alike on a busy
         // machine.
         if shm.state == "up" {
             return;
         }
-        assert!(from.elapsed() < Duration::from_secs(10), "{ways:?}");
+        assert!(from.elapsed() < Duration::from_secs(10), "{paths:?}");
         thread::yield_now();
     }
 }

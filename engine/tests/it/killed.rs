@@ -92,10 +92,10 @@ fn wait_for_the_other(world: &World) {
     let error = world.recv(other, 99, &mut [0; 8]).unwrap_err();
     println!("NOTICED {} {error}", now().as_nanos());
     // No path to it is shown as up.
-    let ways = world.ways(other).unwrap();
+    let paths = world.ways(other).unwrap();
     assert!(
-        !ways.is_empty() && ways.iter().all(|way| way.state == "down" && !way.carries),
-        "{ways:?}"
+        !paths.is_empty() && paths.iter().all(|way| way.state == "down" && !way.carries),
+        "{paths:?}"
     );
     std::io::stdout().flush().unwrap();
     std::process::exit(error.exit_code().into());

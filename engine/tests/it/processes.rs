@@ -151,11 +151,11 @@ fn sixteen_ranks_share_few_cores() {
 
 /// Rank 1 is killed, while its peers wait for it in one of several ways.
 fn killed(world: &World) {
-    let way = std::env::var("DOORBELL_TEST_WAY").unwrap();
+    let mode = std::env::var("DOORBELL_TEST_WAY").unwrap();
     if world.rank() == 1 {
         world.send(0, 1, b"last words").unwrap();
         world.send(2, 1, b"last words").unwrap();
-        if way == "write" {
+        if mode == "write" {
             // In the middle of the peers' long messages: matched, but not read.
             world.probe(0, 2).unwrap();
         }
@@ -166,7 +166,7 @@ fn killed(world: &World) {
     let mut into = [0; 10];
     world.recv(1, 1, &mut into).unwrap();
     let started = Instant::now();
-    let error = match way.as_str() {
+    let error = match mode.as_str() {
         "read" => world.recv(1, 2, &mut into).map(drop),
         "write" => world.send(1, 2, &vec![1; 4_000_000]),
         "probe" => world.probe(1, 2).map(drop),
@@ -176,11 +176,11 @@ fn killed(world: &World) {
     let error = error.unwrap_err();
     assert!(
         matches!(&error, Error::PeerLost { peer: 1, .. }),
-        "{way}: {error}"
+        "{mode}: {error}"
     );
     assert!(
         started.elapsed() < Duration::from_secs(2),
-        "{way}: noticed after {:?}",
+        "{mode}: noticed after {:?}",
         started.elapsed()
     );
     // The survivors go on, and know which rank is lost. The other one stays until it has our message.

@@ -114,11 +114,12 @@ fn the_ways_to_a_peer_that_is_gone_are_down() {
         own(&zero, "way.1.shm/shm.state"),
         doorbell::PathState::Down.number()
     );
-    let ways = zero.ways(1).unwrap();
+    let paths = zero.ways(1).unwrap();
     assert!(
-        ways.iter()
+        paths
+            .iter()
             .all(|way| way.state == "down" && way.role == "down" && !way.carries),
-        "{ways:?}"
+        "{paths:?}"
     );
     zero.progress();
     assert_eq!(own(&zero, "way.1.shm/shm.failures"), 1);

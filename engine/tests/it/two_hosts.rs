@@ -13,11 +13,12 @@ const AMPLE: Duration = Duration::from_secs(20);
 /// Both ends of a connection: first that of the side that connected.
 fn ends() -> (Connection, Connection) {
     let key = JobKey::from_bytes([7; 32]);
-    let mut door = Listener::bind("127.0.0.1:0".parse().unwrap(), terms(Some(key.clone())).unwrap()).unwrap();
-    let to = door.address().into();
+    let mut listener =
+        Listener::bind("127.0.0.1:0".parse().unwrap(), terms(Some(key.clone())).unwrap()).unwrap();
+    let to = listener.address().into();
     thread::scope(|s| {
         let call = s.spawn(move || Connection::connect(&to, &terms(Some(key)).unwrap(), AMPLE).unwrap());
-        match door.accept(None, Some(AMPLE)).unwrap() {
+        match listener.accept(None, Some(AMPLE)).unwrap() {
             Accepted::Connection(guest) => (call.join().unwrap(), *guest),
             other => panic!("{other:?}"),
         }
@@ -183,14 +184,14 @@ fn an_error_of_one_side_reaches_the_other_with_its_exit_status() {
 #[test]
 fn an_occupied_side_reports_it() {
     let (call, answer) = ends();
-    let door = thread::spawn(move || doorbell::occupied(answer, "10.0.0.9:40000 is served"));
+    let answering = thread::spawn(move || doorbell::occupied(answer, "10.0.0.9:40000 is served"));
     let error = builder().build_over(call).unwrap_err();
     assert!(
         matches!(&error, Error::Occupied { reason, .. } if reason.contains("10.0.0.9")),
         "{error}"
     );
     assert_eq!(error.exit(), Exit::TimedOut);
-    door.join().unwrap();
+    answering.join().unwrap();
 }
 
 /// Returns the error of a meeting with a side that sends these messages.

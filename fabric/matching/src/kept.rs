@@ -399,12 +399,12 @@ mod tests {
             for number in 0..GLANCE as u64 {
                 kept.keep(&hasher, MatchKey::new(1, 2, number), 0, number);
             }
-            let nobody = |ignore| Pattern::any_source(1, 1 << 40).ignoring(ignore);
-            assert_eq!(kept.find(&hasher, &nobody(round), |_, _| true), None);
+            let unmatched = |ignore| Pattern::any_source(1, 1 << 40).ignoring(ignore);
+            assert_eq!(kept.find(&hasher, &unmatched(round), |_, _| true), None);
             assert_eq!(kept.active_views, 0, "a glance sees them all");
             kept.keep(&hasher, MatchKey::new(1, 2, 99), 0, 99);
             for ignore in 0..2 * VIEWS as u64 {
-                assert_eq!(kept.find(&hasher, &nobody(round + ignore), |_, _| true), None);
+                assert_eq!(kept.find(&hasher, &unmatched(round + ignore), |_, _| true), None);
             }
             assert_eq!(kept.active_views as usize, VIEWS);
             assert_eq!(kept.drain(&hasher, 2, |_| ()), GLANCE + 1);

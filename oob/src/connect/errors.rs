@@ -256,10 +256,10 @@ fn what_is_no_hello_or_comes_out_of_turn_ends_the_connection() {
 #[test]
 fn events_of_connections_that_are_gone_change_nothing() {
     let mut meeting = meeting();
-    let nobody = Conn(99);
-    meeting.dialled(Time::ZERO, nobody);
-    meeting.received(Time::ZERO, nobody, &from_lower(HelloKind::Call, 1, 0).bytes());
-    meeting.ended(Time::ZERO, nobody, Refusal::Broken);
+    let unknown = Conn(99);
+    meeting.dialled(Time::ZERO, unknown);
+    meeting.received(Time::ZERO, unknown, &from_lower(HelloKind::Call, 1, 0).bytes());
+    meeting.ended(Time::ZERO, unknown, Refusal::Broken);
     meeting.cancel(Time::ZERO, Attempt(99));
     assert!(done(&mut meeting).is_empty());
     assert_eq!((meeting.counters().strangers, meeting.next_deadline()), (0, None));

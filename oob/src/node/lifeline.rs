@@ -310,8 +310,8 @@ impl Node {
 
     fn checked(&mut self, rank: u32, status: Status) {
         self.life.checking.remove(&rank);
-        let lives = matches!(status, Status::Delivered | Status::PeerRestarted | Status::Ended);
-        if lives || self.routed.children.contains(&rank) {
+        let is_alive = matches!(status, Status::Delivered | Status::PeerRestarted | Status::Ended);
+        if is_alive || self.routed.children.contains(&rank) {
             return;
         }
         let ix = self.rank(rank);

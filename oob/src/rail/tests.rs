@@ -105,13 +105,13 @@ impl Endpoint for Fake {
             return Err(Refused::PeerDown);
         }
         let full = wire.dice.one_in(4);
-        let way = &mut wire.ways[self.side];
-        if full || way.on_the_way.len() >= 100 {
+        let direction = &mut wire.ways[self.side];
+        if full || direction.on_the_way.len() >= 100 {
             return Err(Refused::Full);
         }
-        way.sent += 1;
-        way.on_the_way.push((way.sent, [head, body].concat()));
-        Ok(MsgId(way.sent))
+        direction.sent += 1;
+        direction.on_the_way.push((direction.sent, [head, body].concat()));
+        Ok(MsgId(direction.sent))
     }
 
     fn flush(&mut self) {}
@@ -134,9 +134,9 @@ impl Endpoint for Fake {
 
     fn handed_over(&mut self, _: PeerIndex) -> MsgId {
         let wire = self.wire.borrow();
-        let way = &wire.ways[self.side];
-        let oldest = way.on_the_way.iter().map(|(id, _)| id - 1).min();
-        MsgId(oldest.unwrap_or(way.sent))
+        let direction = &wire.ways[self.side];
+        let oldest = direction.on_the_way.iter().map(|(id, _)| id - 1).min();
+        MsgId(oldest.unwrap_or(direction.sent))
     }
 
     fn forget(&mut self, _: PeerIndex) {}
@@ -402,9 +402,9 @@ fn nonsense(wire: &mut Wire, side: usize) {
             bytes.truncate(HEAD);
         }
     }
-    let way = &mut wire.ways[1 - side];
-    way.sent += 1;
-    way.on_the_way.push((way.sent, bytes));
+    let direction = &mut wire.ways[1 - side];
+    direction.sent += 1;
+    direction.on_the_way.push((direction.sent, bytes));
 }
 
 /// A storm and the calm after it: how many frames came, and how many links were lost.

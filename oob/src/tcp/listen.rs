@@ -172,12 +172,12 @@ impl Listener {
             .map(|until| until.saturating_duration_since(Instant::now()));
         let shut = shut.filter(|shut| !shut.is_zero());
         let limit = [left, soonest, shut].into_iter().flatten().min();
-        let door = if shut.is_some() {
+        let listener = if shut.is_some() {
             PollFlags::empty()
         } else {
             PollFlags::IN
         };
-        let mut fds = vec![PollFd::new(&self.socket, door)];
+        let mut fds = vec![PollFd::new(&self.socket, listener)];
         fds.extend(
             self.half_open
                 .iter()

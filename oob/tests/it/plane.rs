@@ -192,8 +192,11 @@ fn the_place_of_an_inbox_is_taken_until_it_is_dropped() {
 #[test]
 fn messages_to_unknown_peers_end_with_the_reason_and_can_be_given_up() {
     let one = start(config(0, 3), Settings::default());
-    let nobody = one.send(Name::new(JOB, 99), TAG, b"x".into(), None).unwrap();
-    assert!(matches!(nobody.wait(PATIENCE), Some(Err(SendError::Nobody(_)))));
+    let unanswered = one.send(Name::new(JOB, 99), TAG, b"x".into(), None).unwrap();
+    assert!(matches!(
+        unanswered.wait(PATIENCE),
+        Some(Err(SendError::Nobody(_)))
+    ));
     let short = Some(Duration::from_millis(200));
     let away = one.send(Name::new(JOB, 1), TAG, b"x".into(), short).unwrap();
     assert_eq!(

@@ -261,23 +261,22 @@ impl World {
         match event {
             Event::Received { from, body, .. } => self.got(rank, from, &body),
             Event::Sent { send, status, .. } => {
-                let letter = self.open[rank as usize].remove(&send);
-                let letter = letter
+                let sent = self.open[rank as usize].remove(&send);
+                let sent = sent
                     .unwrap_or_else(|| panic!("seed {}: {send:?} of {rank} ended twice", self.shape.seed));
                 *self.statuses.entry(status).or_default() += 1;
-                let learns = self.learns(letter, status);
+                let learns = self.learns(sent, status);
                 let calm = self.calm && status != Status::Delivered && !learns;
                 assert!(
                     !calm,
-                    "{letter:?} ends as {status:?}, though nothing is broken: {}",
-                    self.explain(letter)
+                    "{sent:?} ends as {status:?}, though nothing is broken: {}",
+                    self.explain(sent)
                 );
                 if status == Status::Delivered {
-                    let here =
-                        letter.2 == rank || self.came.contains(&letter) || self.quiet.contains(&letter.2);
+                    let here = sent.2 == rank || self.came.contains(&sent) || self.quiet.contains(&sent.2);
                     assert!(
                         here,
-                        "seed {}: {letter:?} is reported as delivered, and is not",
+                        "seed {}: {sent:?} is reported as delivered, and is not",
                         self.shape.seed
                     );
                 }
@@ -362,10 +361,10 @@ impl World {
         let life = self.life(from);
         let count = self.counts.entry((from, life, to)).or_default();
         *count += 1;
-        let letter = (from, life, to, *count);
+        let message = (from, life, to, *count);
         let mut body = vec![0; length.max(24)];
         body[..8].copy_from_slice(&life.to_be_bytes());
-        body[8..16].copy_from_slice(&letter.3.to_be_bytes());
+        body[8..16].copy_from_slice(&message.3.to_be_bytes());
         body[16..24].copy_from_slice(&u64::from(to).to_be_bytes());
         let now = self.now;
         let Some(node) = &mut self.nodes[from as usize] else {
@@ -374,7 +373,7 @@ impl World {
         let sent = node.send(now, Name::new(JOB, to), TAG, body.into(), None);
         let accepted = sent.is_ok();
         if let Ok(send) = sent {
-            self.open[from as usize].insert(send, letter);
+            self.open[from as usize].insert(send, message);
         }
         self.after(from);
         accepted

@@ -63,8 +63,8 @@ fn meet(to: &Endpoint, key: Option<JobKey>, rail: &RailName) -> Result<Pair, Too
             built => break built?,
         }
     };
-    let way = |world: &World| world.ways(1).ok().and_then(|ways| ways.into_iter().next());
-    let full = way(&world).map_or(SMALL, |way| way.longest.max(SMALL));
+    let path = |world: &World| world.ways(1).ok().and_then(|ways| ways.into_iter().next());
+    let full = path(&world).map_or(SMALL, |path| path.longest.max(SMALL));
     let plan = Plan {
         sizes: [SMALL, full].into_iter().filter_map(Size::new).collect(),
         samples: Some(SAMPLES),
@@ -73,7 +73,7 @@ fn meet(to: &Endpoint, key: Option<JobKey>, rail: &RailName) -> Result<Pair, Too
         ..Plan::new(Kind::Pingpong)
     };
     let measured = measure(&world, &plan, Cores::default(), &mut ());
-    let way = way(&world);
+    let path = path(&world);
     world.close();
     let mut pair = Pair::failed(RANKS, "");
     match measured {
@@ -90,7 +90,7 @@ fn meet(to: &Endpoint, key: Option<JobKey>, rail: &RailName) -> Result<Pair, Too
             };
         }
         Ok(None) => pair.diagnosis = "nothing was measured".to_owned(),
-        Err(error) => pair.diagnosis = diagnosis(way, &first_line(&error)),
+        Err(error) => pair.diagnosis = diagnosis(path, &first_line(&error)),
     }
     Ok(pair)
 }

@@ -74,8 +74,8 @@ fn partner(rank: u32, round: u32, size: u32) -> Option<u32> {
 fn ask(world: &World, partner: u32, round: u32, first: Duration) -> Pair {
     let ranks = [world.rank(), partner];
     let longest = |world: &World| {
-        let ways = world.ways(partner).unwrap_or_default();
-        ways.first().map_or(0, |way| way.longest)
+        let paths = world.ways(partner).unwrap_or_default();
+        paths.first().map_or(0, |way| way.longest)
     };
     let tag = u64::from(round);
     let mut pair = Pair::failed(ranks, "");
@@ -154,8 +154,8 @@ fn answer(world: &World, partner: u32, round: u32, mut limit: Duration) -> Optio
 
 /// Returns why a pair does not work: the rail's own finding is more precise than that nothing arrived.
 fn diagnosis(world: &World, partner: u32, why: &str) -> String {
-    let ways = world.ways(partner).unwrap_or_default();
-    let known = ways.first().and_then(|way| match (way.passes, way.probed) {
+    let paths = world.ways(partner).unwrap_or_default();
+    let known = paths.first().and_then(|way| match (way.passes, way.probed) {
         (Some(false), Some(probed)) => Some(probed.to_owned()),
         _ => way.facts.clone(),
     });

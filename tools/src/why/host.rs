@@ -124,14 +124,17 @@ fn probe(args: &WhyArgs, host: &Endpoint) -> Result<Probed, ToolError> {
         Ok(report) => (report, None),
         Err(error) => (None, Some(first_line(&error.to_string()))),
     };
-    let mut ways = world.ways(1)?;
+    let mut paths = world.ways(1)?;
     world.close();
     // For the rail that carried them, the messages themselves are the best measure.
     let half = report.and_then(|report| report.results.first()?.half_rtt_ns.p50);
-    for way in ways.iter_mut().filter(|way| way.carries) {
+    for way in paths.iter_mut().filter(|way| way.carries) {
         way.measured_ns = half.map(|ns| ns as u64).or(way.measured_ns);
     }
-    Ok(Probed { ways, unanswered })
+    Ok(Probed {
+        ways: paths,
+        unanswered,
+    })
 }
 
 /// Keeps the rails going until the probe of two sizes has come to a result on each, or the time is over. Of
@@ -139,9 +142,9 @@ fn probe(args: &WhyArgs, host: &Endpoint) -> Result<Probed, ToolError> {
 fn settle(world: &World) {
     let begun = Instant::now();
     loop {
-        let ways = world.ways(1).unwrap_or_default();
+        let paths = world.ways(1).unwrap_or_default();
         let open = |way: &WayNow| way.passes.is_none() && way.state != "down" && way.rail != "shm";
-        if ways.len() < 2 || begun.elapsed() >= JUDGED_WITHIN || !ways.iter().any(open) {
+        if paths.len() < 2 || begun.elapsed() >= JUDGED_WITHIN || !paths.iter().any(open) {
             return;
         }
         // It has nothing to find, and that is no news.

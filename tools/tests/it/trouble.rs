@@ -322,14 +322,15 @@ fn two_jobs_that_want_one_port_get_two_or_the_second_is_refused() {
         "--seconds",
         "2",
     ];
-    let guest = |server: &Server, pairs, kind| on_port(server.client(Some(lab.name(1)), kind, &words), pairs);
+    let client =
+        |server: &Server, pairs, kind| on_port(server.client(Some(lab.name(1)), kind, &words), pairs);
     // Both at once, and each job's messages whole, once and in order.
-    let mut first = Running::start(guest(&one, "2", "stream"));
+    let mut first = Running::start(client(&one, "2", "stream"));
     one.says("connected: process");
-    let mut second = Running::start(guest(&other, "2", "pingpong"));
+    let mut second = Running::start(client(&other, "2", "pingpong"));
     other.says("connected: process");
     // A third at this host finds no pair of ports, and reports that.
-    let (code, said) = fails(guest(&other, "1", "rate"));
+    let (code, said) = fails(client(&other, "1", "rate"));
     assert!(
         code == Some(3) && said.contains("no pair of ports from 56080 on is free"),
         "{said}"
@@ -385,7 +386,7 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
             &[&["pingpong", "--serve"], &words[..]].concat(),
         )))
     };
-    let guest = |server: &Server, more: &[&str]| {
+    let client = |server: &Server, more: &[&str]| {
         let words = ["--rail", "udp:v0", "--key-file", &key];
         Running::start(on_port(server.client(
             Some(lab.name(1)),
@@ -396,7 +397,7 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
     // The first incarnation of the side that serves: its frames are captured, and it is killed.
     let capture = folder.path().join("first.pcapng").display().to_string();
     let mut server = serve();
-    let mut left = guest(
+    let mut left = client(
         &server,
         &["--sizes", "64", "--seconds", "600", "--pcap", &capture],
     );
@@ -425,7 +426,7 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
         "--json",
         &report,
     ];
-    let mut second = guest(&server, &more);
+    let mut second = client(&server, &more);
     server.says("connected: process");
     let sent = lab.inside(0, || {
         let (peer, stranger) = (

@@ -115,14 +115,14 @@ fn what_is_missing_is_named_with_the_command_that_starts_it() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
     let rail = "usnic:model/D/vf0";
-    let tells = |settings: &[(&str, &str)], status: i32, words: &[&str]| {
+    let reports = |settings: &[(&str, &str)], status: i32, words: &[&str]| {
         let (found, said) = doctor(here, rail, settings);
         assert!(
             found == Some(status) && words.iter().all(|word| said.contains(word)),
             "{words:?}: {said}"
         );
     };
-    tells(&[], 1, &["D/vf0.sock", "doorbell-lab model vic --dir D"]);
+    reports(&[], 1, &["D/vf0.sock", "doorbell-lab model vic --dir D"]);
     let early = doorbell(here, &["agent", "usnic", "--pf", "usnic:model/D/pf"])
         .output()
         .unwrap();
@@ -133,7 +133,7 @@ fn what_is_missing_is_named_with_the_command_that_starts_it() {
         text(&early)
     );
     let mut model = Service::start(here, &["model", "vic", "--dir", "D", "--vfs", "2"]);
-    tells(
+    reports(
         &[],
         1,
         &["broken   rings", "doorbell agent usnic --pf model/D/pf"],
@@ -148,10 +148,10 @@ fn what_is_missing_is_named_with_the_command_that_starts_it() {
         text(&early)
     );
     let mut agent = Service::start(here, &["agent", "usnic", "--pf", "usnic:model/D/pf"]);
-    tells(&[], 0, &["vf0: usable", "another function of the model"]);
+    reports(&[], 0, &["vf0: usable", "another function of the model"]);
     // A process that comes right behind another one finds its functions free.
     for _ in 0..3 {
-        tells(&[], 0, &["usable"]);
+        reports(&[], 0, &["usable"]);
     }
     // The settings are those that a rail has.
     tells(
@@ -159,17 +159,17 @@ fn what_is_missing_is_named_with_the_command_that_starts_it() {
         1,
         &["broken   agent", "none.sock"],
     );
-    tells(
+    reports(
         &[("DOORBELL_USNIC_CONTROL", "direct")],
         1,
         &["usnic.control is direct", "broken   rings"],
     );
-    tells(
+    reports(
         &[("DOORBELL_USNIC_ADDRESS", "10.0.0.5")],
         2,
         &["usnic.address", "10.0.0.5/24"],
     );
-    tells(
+    reports(
         &[(
             "DOORBELL_USNIC_ADDRESS",
             "model/D/vf0=10.9.8.7/24 model/D/vf1=10.9.8.6/24",
@@ -180,7 +180,7 @@ fn what_is_missing_is_named_with_the_command_that_starts_it() {
     // One that is killed leaves its socket: the next one takes its place.
     agent.kill();
     assert!(here.join("D/agent.sock").exists());
-    tells(
+    reports(
         &[],
         1,
         &[
@@ -190,9 +190,9 @@ fn what_is_missing_is_named_with_the_command_that_starts_it() {
         ],
     );
     let mut agent = Service::start(here, &["agent", "usnic", "--pf", "model/D/pf"]);
-    tells(&[], 0, &["usable"]);
+    reports(&[], 0, &["usable"]);
     model.kill();
-    tells(
+    reports(
         &[],
         1,
         &[

@@ -240,11 +240,12 @@ impl FailoverJob {
     fn explain(&self) -> String {
         let read = self.counters.as_ref().and_then(|reader| reader.read().ok());
         let readings = read.iter().flat_map(|read| &read.readings);
-        let ways = readings.filter(|one| {
+        let alternatives = readings.filter(|one| {
             let name = &one.entry.name;
             name.starts_with("way.") || name.ends_with("bytes_sent") || name.ends_with(".sent")
         });
-        ways.map(|one| format!("\n  {} {:?}", one.entry.name, one.value))
+        alternatives
+            .map(|one| format!("\n  {} {:?}", one.entry.name, one.value))
             .collect()
     }
 

@@ -185,8 +185,8 @@ fn a_user_who_is_not_root_exchanges_messages_with_three_capabilities() {
     let Some((lab, _folder, _)) = two_hosts(TEST) else {
         return;
     };
-    let somebody = OtherUser::new();
-    let key = somebody.key();
+    let other_user = OtherUser::new();
+    let key = other_user.key();
     let capabilities = NEEDED.map(|(add, _)| add).join(",");
     let words = [
         "pingpong",
@@ -198,7 +198,7 @@ fn a_user_who_is_not_root_exchanges_messages_with_three_capabilities() {
         "--key-file",
         &key,
     ];
-    let mut server = Server::start(somebody.at(lab.name(0), &capabilities, ENOUGH, &words));
+    let mut server = Server::start(other_user.at(lab.name(0), &capabilities, ENOUGH, &words));
     let status = |line: &str| {
         let all = std::fs::read_to_string(format!("/proc/{}/status", server.process.id())).unwrap();
         all.lines().find(|one| one.starts_with(line)).unwrap().to_owned()
@@ -223,7 +223,7 @@ fn a_user_who_is_not_root_exchanges_messages_with_three_capabilities() {
             &key,
             "--verify",
         ];
-        let out = finish(somebody.at(lab.name(1), &capabilities, ENOUGH, &[&words[..], &SHORT].concat()));
+        let out = finish(other_user.at(lab.name(1), &capabilities, ENOUGH, &[&words[..], &SHORT].concat()));
         assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
         assert!(server.says("disconnected after").ends_with(": done"));
     }
@@ -237,14 +237,14 @@ fn a_user_who_is_not_root_exchanges_messages_with_three_capabilities() {
         "--key-file",
         &key,
     ];
-    let (code, said) = fails(somebody.at(lab.name(1), &capabilities, 64, &asked));
+    let (code, said) = fails(other_user.at(lab.name(1), &capabilities, 64, &asked));
     assert!(
         code == Some(3) && said.contains("CAP_IPC_LOCK") && said.contains("ulimit -l"),
         "{said}"
     );
     let more = format!("{capabilities},+ipc_lock");
     let words = [&asked[..], &SHORT].concat();
-    let out = finish(somebody.at(lab.name(1), &more, 64, &words));
+    let out = finish(other_user.at(lab.name(1), &more, 64, &words));
     assert_eq!(out.status.code(), Some(0), "{}", sentence(&out.stderr));
     assert!(server.says("disconnected after").ends_with(": done"));
     server.process.signal(Signal::INT);
@@ -256,7 +256,7 @@ fn a_user_without_the_rights_gets_their_names() {
     let Some((lab, _folder, _)) = two_hosts("xdp::a_user_without_the_rights_gets_their_names") else {
         return;
     };
-    let somebody = OtherUser::new();
+    let other_user = OtherUser::new();
     let mut cases: Vec<(String, String)> = NEEDED
         .iter()
         .map(|(missing, name)| {
@@ -273,12 +273,12 @@ fn a_user_without_the_rights_gets_their_names() {
     ));
     for (capabilities, named) in cases {
         let words = ["pingpong", "--rail", "xdp:v0"];
-        let (code, said) = fails(somebody.at(lab.name(0), &capabilities, ENOUGH, &words));
+        let (code, said) = fails(other_user.at(lab.name(0), &capabilities, ENOUGH, &words));
         assert!(
             code == Some(3) && said.contains(&named) && said.contains("setcap"),
             "{capabilities}: {code:?} {said}"
         );
-        let shown = finish(somebody.at(lab.name(0), &capabilities, ENOUGH, &["info"])).stdout;
+        let shown = finish(other_user.at(lab.name(0), &capabilities, ENOUGH, &["info"])).stdout;
         let shown = String::from_utf8_lossy(&shown);
         let line = shown.lines().find(|line| line.starts_with("xdp:v0")).unwrap();
         assert!(line.contains("rejected") && line.contains(&named), "{line}");

@@ -157,7 +157,7 @@ fn rows(datatype: Datatype, most: usize) -> impl Strategy<Value = (Vec<u8>, Vec<
 
 #[test]
 fn every_operation_on_every_type() {
-    let desk = RefCell::new(Desk::new());
+    let thread = RefCell::new(Desk::new());
     let reckoned = Cell::new(0);
     for kind in AtomicKind::ALL {
         for datatype in Datatype::ALL {
@@ -173,7 +173,7 @@ fn every_operation_on_every_type() {
                     let is_valid = valid_atomic(kind, datatype, new.len() as u64, ROOM as u64, fetch).is_ok();
                     let mut with = [0; 32];
                     with[..operand.len()].copy_from_slice(&operand);
-                    let is = desk
+                    let is = thread
                         .borrow_mut()
                         .reckon(kind, datatype, (&old, &new), with, fetch);
                     if !is_valid {
@@ -196,7 +196,7 @@ fn every_operation_on_every_type() {
 
 #[test]
 fn long_doubles_are_swapped() {
-    let mut desk = Desk::new();
+    let mut thread = Desk::new();
     assert_eq!(of_double(1.0)[..10], [0, 0, 0, 0, 0, 0, 0, 0x80, 0xff, 0x3f]);
     for (a, b) in [(3.0, 4.0), (-7.0, 2.0), (1e6, -1e6), (0.0, 5.0), (1024.0, 0.5)] {
         let (old, new) = (of_double(a), of_double(b));
@@ -204,7 +204,7 @@ fn long_doubles_are_swapped() {
             let mut operand = [0; 32];
             operand[..16].copy_from_slice(&of_double(compared));
             let kind = AtomicKind::Cswap;
-            let done = desk.reckon(kind, Datatype::LongDouble, (&old, &new), operand, true);
+            let done = thread.reckon(kind, Datatype::LongDouble, (&old, &new), operand, true);
             let (after, fetched) = done.expect("it is one");
             assert_eq!(
                 after[..10],
@@ -213,7 +213,7 @@ fn long_doubles_are_swapped() {
             );
             assert_eq!(fetched[..10], old[..10]);
         }
-        let done = desk.reckon(
+        let done = thread.reckon(
             AtomicKind::Swap,
             Datatype::LongDouble,
             (&old, &new),

@@ -151,8 +151,12 @@ fn the_promises_of_datagrams_hold() {
                 a.progress(Time::from_nanos(now));
                 b.progress(Time::from_nanos(now));
             };
-            let lives = (pair.a.incarnation(), pair.b.incarnation());
-            check(&mut Ends::connect((pair.a, lives.0), (pair.b, lives.1), pump));
+            let incarnations = (pair.a.incarnation(), pair.b.incarnation());
+            check(&mut Ends::connect(
+                (pair.a, incarnations.0),
+                (pair.b, incarnations.1),
+                pump,
+            ));
         }
     }
 }

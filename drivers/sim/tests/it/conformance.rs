@@ -7,9 +7,9 @@ use doorbell_sim::{Faults, SimConfig, SimDatagram, SimNet, SimRail};
 fn pair(config: SimConfig) -> Apart<SimRail> {
     let net = SimNet::new(11, config);
     let (a, b) = (net.attach(), net.attach());
-    let lives = (a.incarnation(), b.incarnation());
+    let incarnations = (a.incarnation(), b.incarnation());
     let clock = net.clone();
-    let pair = Apart::new((a, lives.0), (b, lives.1), move |_, _| {
+    let pair = Apart::new((a, incarnations.0), (b, incarnations.1), move |_, _| {
         clock.advance_to_next_event();
     });
     pair.with_cut(cutter(net))
@@ -82,8 +82,8 @@ mod datagrams {
     fn ends() -> super::Ends<super::SimDatagram> {
         let net = super::SimNet::new(12, super::SimConfig::default());
         let (a, b) = (net.attach_datagram(), net.attach_datagram());
-        let lives = (a.incarnation(), b.incarnation());
-        super::Ends::connect((a, lives.0), (b, lives.1), move |_, _| {
+        let incarnations = (a.incarnation(), b.incarnation());
+        super::Ends::connect((a, incarnations.0), (b, incarnations.1), move |_, _| {
             net.advance_to_next_event();
         })
     }

@@ -146,8 +146,12 @@ fn the_promises_of_datagrams_hold() {
                 a.progress(Time::from_nanos(now));
                 b.progress(Time::from_nanos(now));
             };
-            let lives = (pair.a.incarnation(), pair.b.incarnation());
-            check(&mut Ends::connect((pair.a, lives.0), (pair.b, lives.1), pump));
+            let incarnations = (pair.a.incarnation(), pair.b.incarnation());
+            check(&mut Ends::connect(
+                (pair.a, incarnations.0),
+                (pair.b, incarnations.1),
+                pump,
+            ));
         }
     }
 }
@@ -883,13 +887,13 @@ mod agents {
 
     /// The same as this user, of the same group.
     fn as_user<T: Send>(user: u32, what: impl FnOnce() -> T + Send) -> Option<T> {
-        let nobody = rustix::fs::Uid::from_raw(user);
+        let unprivileged = rustix::fs::Uid::from_raw(user);
         let group = rustix::fs::Gid::from_raw(65_534);
         std::thread::scope(|scope| {
             let thread = scope.spawn(move || {
                 // Of this thread alone: the kernel's calls, and not the library's.
                 rustix::thread::set_thread_gid(group).ok()?;
-                rustix::thread::set_thread_uid(nobody).ok()?;
+                rustix::thread::set_thread_uid(unprivileged).ok()?;
                 Some(what())
             });
             thread.join().unwrap()

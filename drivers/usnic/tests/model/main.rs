@@ -246,8 +246,12 @@ fn the_promises_of_datagrams_hold() {
                 a.progress(now);
                 b.progress(now);
             };
-            let lives = (pair.a.incarnation(), pair.b.incarnation());
-            check(&mut Ends::connect((pair.a, lives.0), (pair.b, lives.1), pump));
+            let incarnations = (pair.a.incarnation(), pair.b.incarnation());
+            check(&mut Ends::connect(
+                (pair.a, incarnations.0),
+                (pair.b, incarnations.1),
+                pump,
+            ));
             lab.is_forgiven("conformance");
         }
     }

@@ -66,14 +66,14 @@ fn meet() -> Result<(Connection, Connection), Kind> {
     key[0] = 7;
     let key = JobKey::from_bytes(key);
     let here = "127.0.0.1:0".parse().map_err(other::<std::net::AddrParseError>)?;
-    let mut door = Listener::bind(here, terms(Some(key.clone())).map_err(other)?).map_err(other)?;
-    let to = door.address().into();
+    let mut listener = Listener::bind(here, terms(Some(key.clone())).map_err(other)?).map_err(other)?;
+    let to = listener.address().into();
     thread::scope(|scope| {
         let call = scope.spawn(move || {
             let terms = terms(Some(key)).map_err(other)?;
             Connection::connect(&to, &terms, MEETING).map_err(other)
         });
-        let answer = match door.accept(None, Some(MEETING)).map_err(other)? {
+        let answer = match listener.accept(None, Some(MEETING)).map_err(other)? {
             Accepted::Connection(guest) => *guest,
             _ => return Err(Kind::Other("no client came to the meeting".to_owned())),
         };

@@ -26,9 +26,9 @@ pub(super) fn of(rules: &Value, frames: &Frames<'_>) -> Fate {
         |way| [SHORT.min(frames.longest), frames.longest].map(|length| one_way(rules, frames, way, length));
     let all = [each(Way::In), each(Way::Out)];
     let seen: usize = all.iter().map(|[(seen, _), _]| seen).sum();
-    let fates = all.into_iter().flatten().filter_map(|(_, fate)| fate);
+    let verdicts = all.into_iter().flatten().filter_map(|(_, fate)| fate);
     // The first that is sure, else the first that may.
-    let worst = fates.min_by_key(|fate| !matches!(fate, Fate::Drops { .. }));
+    let worst = verdicts.min_by_key(|fate| !matches!(fate, Fate::Drops { .. }));
     worst.unwrap_or_else(|| {
         Fate::Passes(match seen {
             0 => "no rule looks at what comes in or goes out".to_owned(),

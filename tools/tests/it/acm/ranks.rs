@@ -70,7 +70,7 @@ fn a_job_does_without_a_service_that_is_of_no_use() {
     let Some((lab, folder, key)) = two_hosts(test) else {
         return;
     };
-    let tells = |socket: &Path, reason: &str| {
+    let reports = |socket: &Path, reason: &str| {
         let said = measured(&lab, &key, socket, None);
         let lines: Vec<_> = said
             .lines()
@@ -82,10 +82,10 @@ fn a_job_does_without_a_service_that_is_of_no_use() {
             "{said}"
         );
     };
-    tells(&folder.path().join("none"), "no service listens at");
+    reports(&folder.path().join("none"), "no service listens at");
     let silent = folder.path().join("silent");
     let _listener = UnixListener::bind(&silent).unwrap();
-    tells(&silent, "did not answer within 0.3 s");
+    reports(&silent, "did not answer within 0.3 s");
     // It closes the connection when a request arrives.
     let dying = folder.path().join("dying");
     let listener = UnixListener::bind(&dying).unwrap();
@@ -95,5 +95,5 @@ fn a_job_does_without_a_service_that_is_of_no_use() {
             let _ = (&stream).read(&mut question);
         }
     });
-    tells(&dying, "closed the connection");
+    reports(&dying, "closed the connection");
 }

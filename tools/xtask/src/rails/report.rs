@@ -181,8 +181,8 @@ fn carries(samples: &[Sample], link: usize, from: Duration, until: Duration) -> 
         }
         let carried = |link: usize| end.bytes[link].saturating_sub(begin.bytes[link]);
         let all: u64 = (0..end.bytes.len()).map(carried).sum();
-        let ways = (0..end.bytes.len()).filter(|&link| end.is_up(link)).count() as u64;
-        if all > 0 && carried(link) * 2 * ways.max(1) >= all {
+        let paths = (0..end.bytes.len()).filter(|&link| end.is_up(link)).count() as u64;
+        if all > 0 && carried(link) * 2 * paths.max(1) >= all {
             return Some(end.at);
         }
     }
