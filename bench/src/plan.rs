@@ -132,7 +132,7 @@ impl Plan {
     /// Checks that the plan can be carried out.
     ///
     /// # Errors
-    /// The setting that cannot be met, and why.
+    /// The setting that cannot be satisfied, and why.
     pub fn check(&self) -> Result<(), BenchError> {
         let bad = |what, reason: String| Err(BenchError::BadPlan { what, reason });
         if self.sizes.is_empty() {

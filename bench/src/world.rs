@@ -72,7 +72,7 @@ impl<'a> Turns<'a> {
 impl<'a> WorldLink<'a> {
     /// Creates the link to `peer`.
     pub fn new(world: &'a World, peer: u32) -> Self {
-        // A peer that cannot be met is found out by the first message to it.
+        // If the peer cannot be connected, the first message to it fails.
         let _ = world.meet(peer);
         let rails = world.peer(peer).map_or_else(Vec::new, |peer| peer.rails);
         let rail = rails.iter().find(|rail| rail.carries).or_else(|| rails.first());

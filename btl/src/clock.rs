@@ -1,7 +1,7 @@
 //! The time of a BTL: that of its owner's last `progress`. There is no other clock in here.
 //!
-//! Silence of a peer is measured in *attended* time, which stands still while the owner is late: its own
-//! absence is no silence of its peers.
+//! The silence of a peer is measured in *attended* time, which stops while the owner is late: its own
+//! absence must not count as silence of its peers.
 
 use doorbell_fabric::rail::PollCost;
 use doorbell_fabric::time::Time;

@@ -15,10 +15,10 @@
 //! and neither ever shrinks.
 //!
 //! * **Lives only grow**, and a call carries its sender's. One below the latest received is old, and dropped.
-//!   One equal to it changes nothing: it is answered, if it wants an answer. One above it means that the
+//!   One equal to it changes nothing: it is answered, if it requests an answer. One above it means that the
 //!   sender has given the old connection up, whatever its state here.
-//! * **Answers**: a call wants one while its sender does not know whether its own life was received; answers
-//!   want none for what their sender knows. So crossing calls end after one answer each. Only
+//! * **Answers**: a call requests one while its sender does not know whether its own life was received;
+//!   answers request none for what their sender knows. So crossing calls end after one answer each. Only
 //!   [`Message::revive`](doorbell_fabric::message::Message::revive) repeats a call, for less than 100 ms.
 //! * **Down until proved.** A connection is used when the check of both sizes has come back over it, or when
 //!   a segment of the peer arrives, whose own check has passed then. A check that fails uses the life up.
@@ -142,7 +142,7 @@ impl Reconnects {
         lives.queued = Some(ask || lives.queued == Some(true));
     }
 
-    /// The next peer to be called, whether the call wants an answer, and the lives that it carries.
+    /// The next peer to be called, whether the call requests an answer, and the lives that it carries.
     fn next_call(&mut self) -> Option<(PeerIndex, bool, &Lives)> {
         while let Some(peer) = self.calls.pop_front() {
             let queued = self.get_mut(peer).and_then(|lives| lives.queued.take());

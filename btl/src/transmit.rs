@@ -54,7 +54,7 @@ impl Outbox {
     }
 
     /// Whether a segment may be posted: the last places of the priority channel are for acknowledgements,
-    /// without which the other end stands still.
+    /// without which the other end cannot go on.
     #[inline]
     pub(crate) fn has_room<T: Transmit>(&mut self, tx: &mut T, channel: Channel) -> bool {
         let kept = if channel == Channel::Priority { FOR_ACKS } else { 0 };

@@ -33,7 +33,7 @@ macro_rules! shows_job {
             }
 
             /// The rails that lead to a rank, and why the others do not. `None` when there is no such rank,
-            /// or it has not been met yet.
+            /// or it is not connected yet.
             pub fn selection(&self, rank: u32) -> Option<&doorbell_fabric::select::Selection> {
                 self.$($job).+.selection(rank)
             }
@@ -50,7 +50,7 @@ macro_rules! shows_job {
                 self.$($job).+.resolutions()
             }
 
-            /// The other side's address, if two ranks met over a connection, as by
+            /// The other side's address, if the two ranks were built over a connection, as by
             /// [`Builder::build_over`](crate::Builder::build_over).
             pub fn met_over(&self) -> Option<std::net::SocketAddr> {
                 self.$($job).+.met_over()

@@ -23,7 +23,7 @@ use serde::Serialize;
 use crate::ledger::Ledger;
 use crate::progress::{Each, Envelope, Front, LATE, Look};
 
-/// Interval between two checks whether a rank has been met.
+/// Interval between two checks whether a rank is connected.
 const MEETING: Duration = Duration::from_micros(50);
 
 /// The context number of the user's messages.
@@ -201,7 +201,7 @@ impl World {
         self.front.progress()
     }
 
-    /// What is known about a peer; `None` when there is no such rank, or it has not been met yet
+    /// What is known about a peer; `None` when there is no such rank, or it is not connected yet
     /// ([`World::hello`]).
     pub fn peer(&self, rank: u32) -> Option<Peer> {
         let hello = self.hello(rank)?;
@@ -254,7 +254,7 @@ impl World {
         Ok(paths)
     }
 
-    /// Waits until a rank has been met; returns at once if it already has. For programs that check at startup
+    /// Waits until a rank is connected; returns at once if it already is. For programs that check at startup
     /// that all ranks are present, or that read [`World::peer`]. Sends nothing to that rank.
     ///
     /// ```
@@ -265,8 +265,8 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoSuchRank`]; [`Error::PeerLost`] for one that is lost or cannot be met; [`Error::Timeout`]
-    /// after `wait.deadline`.
+    /// [`Error::NoSuchRank`]; [`Error::PeerLost`] for one that is lost or cannot be connected;
+    /// [`Error::Timeout`] after `wait.deadline`.
     pub fn meet(&self, rank: u32) -> Result<(), Error> {
         let (mut waited, mut before) = (Duration::ZERO, Instant::now());
         while !self.front.call(move |core| core.meet(rank))?? {

@@ -42,7 +42,7 @@ pub trait Driver {
 pub struct Candidate {
     /// The name of the rail.
     pub rail: RailName,
-    /// What it speaks: rails reach each other when both speak the same. Mostly the kind; `udp`, `xdp`,
+    /// Its wire protocol: only rails of one protocol reach each other. Mostly the kind; `udp`, `xdp`,
     /// `usnic` and `igbvf` all put the same frames into UDP.
     pub wire: String,
     /// Whether it can be used.
@@ -80,7 +80,7 @@ pub struct Fact {
 }
 
 impl Candidate {
-    /// A usable rail that speaks its kind.
+    /// A usable rail whose protocol is its kind.
     pub fn usable(rail: RailName, capabilities: Capabilities) -> Self {
         Self {
             wire: rail.wire().to_owned(),

@@ -91,7 +91,7 @@ const QUALITIES: usize = 6;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Never {
-    /// The rails speak different protocols.
+    /// The rails use different protocols.
     OtherWire,
     /// Memory and loopbacks are shared within one host only.
     OtherHost,

@@ -123,12 +123,12 @@ pub enum Lost {
         /// Why it was not chosen.
         reason: String,
     },
-    /// The peer has no rail that speaks the same.
+    /// The peer has no rail of the same protocol.
     PeerLacks {
-        /// What it would have to speak.
+        /// The protocol that it would need.
         wire: String,
     },
-    /// The peer has rails that speak the same, and it meets none of them.
+    /// The peer has rails of the same protocol, and this one reaches none of them.
     Unreachable {
         /// Why it cannot be reached.
         reason: String,

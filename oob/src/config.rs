@@ -22,7 +22,7 @@ pub struct Transport {
     /// How it selects the next hop.
     pub routing: Routing,
     /// Whether both ends have to know each other before either calls, as over a rail: the core then passes it
-    /// every contact that it learns, not only those it wants to reach.
+    /// every contact that it learns, not only those that it needs.
     pub mutual: bool,
 }
 

@@ -131,7 +131,7 @@ pub enum OobError {
         /// Whether this side has the key.
         here: bool,
     },
-    /// The other side speaks another version of the session protocol.
+    /// The other side uses another version of the session protocol.
     #[error(
         "the other side speaks session version {theirs}, this side version {ours}: use the same doorbell on both"
     )]

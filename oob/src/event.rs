@@ -189,7 +189,7 @@ pub enum Event {
     },
 }
 
-/// What a node wants its caller to do.
+/// An action that a node requires of its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Pass this command to the transport.

@@ -53,8 +53,8 @@
 //! # What the core promises
 //!
 //! * A transport over which both ends have to know each other ([`mutual`](crate::config::Transport::mutual))
-//!   gets a [`Command::Reach`] for every contact that the core learns; others, for those that it wants to
-//!   reach. The core calls a peer only after all have answered.
+//!   gets a [`Command::Reach`] for every contact that the core learns; others, for those that it
+//!   needs. The core calls a peer only after all have answered.
 //! * At most one attempt for a peer, at a time, over one transport, and never one for itself.
 //! * It may have several links to one peer, of several transports or modules: it uses the best, and accepts
 //!   frames from all.
@@ -220,7 +220,7 @@ pub enum Refusal {
     Broken,
     /// The other side has a different key.
     WrongKey,
-    /// The other side speaks another version.
+    /// The other side uses another version.
     WrongVersion,
     /// Another process answers there.
     WrongName,

@@ -209,7 +209,7 @@ fn send_broken<L: Layer>(layer: &mut L, peer: u32, broken: usize, life: Life) ->
     taken
 }
 
-/// Notifies the peer of the connections that were given up and that it was not notified of for want of room.
+/// Notifies the peer of the given-up connections of which the lack of room kept it uninformed so far.
 /// Returns `false` when there is still none. To be called before anything else is sent that has waited.
 pub fn send_news<L: Layer>(layer: &mut L, peer: u32) -> bool {
     while let Some((at, life)) = layer.paths(peer).and_then(|(paths, _)| paths.last_news()) {

@@ -20,7 +20,7 @@ pub struct PeerPaths {
     alone: Option<(Time, Reason)>,
     /// The peer's process has ended: until when its last messages are read.
     ended: Option<Time>,
-    /// Connections that were given up, which the peer was not notified of yet for want of room.
+    /// Given-up connections of which the peer was not notified yet, because there was no room.
     news: Vec<(usize, Life)>,
     /// On which lists of the timers it is.
     pub(crate) is_watched: bool,

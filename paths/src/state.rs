@@ -196,7 +196,7 @@ mod tests {
             );
             assert!(
                 TRANSITIONS.iter().any(|(_, _, to)| *to == state),
-                "{state} is never met"
+                "{state} is never reached"
             );
             for event in PathEvent::ALL {
                 let same = TRANSITIONS

@@ -46,9 +46,9 @@ impl Word {
 pub enum Arrival {
     /// It is acted upon by the next [`act_on_words`](crate::act_on_words).
     Taken,
-    /// It is about a connection that is not the last one any more: dropped.
+    /// It is about a connection that has been replaced since: dropped.
     Late,
-    /// It names a path that is not there, or came over one that it cannot have come over: dropped.
+    /// It names a path that does not exist, or came over one that it cannot have come over: dropped.
     Bad,
 }
 

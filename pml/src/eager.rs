@@ -277,7 +277,7 @@ impl<M: Message> Pml<M> {
         Ok(Sent::Pending(id))
     }
 
-    /// Whether a rail leads to a rank of the job, or will when it is met.
+    /// Whether a rail leads to a rank of the job, or will once it is connected.
     fn reachable(&mut self, rank: Rank) -> Result<(), PmlError> {
         self.core.want(rank);
         let met = !self.core.hot[rank].is(about::UNMET);

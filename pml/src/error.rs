@@ -53,7 +53,7 @@ impl LostReason {
             Self::Link => "the link of its last rail is down",
             Self::Device => "the device of its last rail is gone",
             Self::NotReclaimable => "a rail went down that cannot give back what was under way",
-            Self::Unmet => "it could not be met when it was needed",
+            Self::Unmet => "it could not be connected when it was needed",
             Self::Flood => "it sent more unexpected bytes, or caused more answers, than was agreed",
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A move is made by [`Slot::turn`](crate::request::Slot::turn) and by nothing else. The event determines
 //! where it leads, so that a release build just stores it; a debug build looks the move up in the tables, and
-//! panics over one that is not there. The tables are text and graphs in `snapshots/request-*`.
+//! panics over one that is missing. The tables are text and graphs in `snapshots/request-*`.
 //!
 //! ```text
 //!   send     Queued ─► AwaitAck ─► Streaming ─► Done    fragments
@@ -49,7 +49,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// Whether it is a receive that has met an announcement, and has not ended.
+    /// Whether it is a receive that matched an announcement, and has not ended.
     pub(crate) const fn is_receiving(self) -> bool {
         matches!(
             self,

@@ -83,14 +83,14 @@ impl<M: Message> Pml<M> {
         self.core.lazy.next_wanted()
     }
 
-    /// Whether no rail was opened yet to a rank of the job that is to be met when it is needed.
+    /// Whether no rail was opened yet to a rank of the job that is connected only when it is needed.
     #[must_use]
     pub fn is_unmet(&self, rank: Rank) -> bool {
         let hot = self.core.hot.get(rank);
         hot.is_some_and(|hot| hot.is(about::UNMET) && !hot.is(about::LOST))
     }
 
-    /// Whether something waits for a rank that is to be met.
+    /// Whether something waits for a rank that is to be connected.
     #[must_use]
     pub fn is_wanted(&self, rank: Rank) -> bool {
         let hot = self.core.hot.get(rank);
@@ -105,8 +105,8 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// A rank cannot be met, or not over all of the rails that both ends count on: what waits for it ends
-    /// with [`LostReason::Unmet`], and so does what needs it from now on.
+    /// A rank cannot be connected, or not over all of the rails that both ends count on: what waits for it
+    /// ends with [`LostReason::Unmet`], and so does what needs it from now on.
     #[cold]
     pub fn not_met(&mut self, rank: Rank) {
         if rank.0 < self.core.config.size && rank != self.core.config.rank {
@@ -135,13 +135,13 @@ impl Core {
         }
     }
 
-    /// A rank was met, or never will be.
+    /// A rank was connected, or never will be.
     pub(crate) fn no_more_meeting(&mut self, rank: Rank) {
         self.hot[rank].clear(about::UNMET | about::WANTED);
         self.lazy.forget(rank);
     }
 
-    /// Whether something that was accepted waits for a rank to be met.
+    /// Whether something that was accepted waits for a rank to be connected.
     pub(crate) fn waits_for_a_meeting(&self) -> bool {
         let waits = |rank: Rank| self.peers[rank].backlog.has_sends();
         self.lazy.pending().any(waits)

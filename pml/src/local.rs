@@ -120,7 +120,7 @@ impl Core {
         }
     }
 
-    /// A receive has met a message to ourselves that waits with its sender.
+    /// A receive matched a message to ourselves that waits with its sender.
     pub(crate) fn deliver_own(&mut self, found: &Landing, envelope: &Envelope) {
         let id = envelope.own_request();
         let mut envelope = Envelope {

@@ -295,8 +295,8 @@ impl Core {
         }
     }
 
-    /// A receive that waits for a lost peer ends at once; one that waits for a peer that was not met wants it
-    /// met.
+    /// A receive that waits for a lost peer ends at once; one that waits for a peer without a
+    /// connection requests one.
     #[cold]
     pub(crate) fn look_apart(&mut self, id: RequestId, pattern: Pattern) {
         if pattern.source_ignore != 0 {

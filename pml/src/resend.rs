@@ -33,7 +33,7 @@ impl<M: Message> Pml<M> {
     pub fn peer_ended(&mut self, now: Time, rank: Rank, reason: DownReason) {
         for _ in 0..LAST_PASSES {
             self.rails.expect_all();
-            // With the housekeeping: a peer that came, sent and went may not even have been met by its rail.
+            // With the housekeeping: the rail may not even have noticed a peer that came, sent and went.
             if self.progress(now) == 0 {
                 break;
             }

@@ -76,8 +76,8 @@ pub(crate) mod flag {
     /// RNDV: the sender can write into memory that the receiver exposes.
     pub(crate) const CAN_PUT: u8 = 0x10;
     /// RNDV: the same message was sent whole before, over a rail that is gone, and may have arrived: then it
-    /// is to be answered all the same, by ACK that wants none and has counted all its bytes, because its
-    /// sender keeps them until it is.
+    /// is to be answered all the same, by an ACK that requests none and has counted all its bytes, because
+    /// its sender keeps them until it is.
     pub(crate) const AGAIN: u8 = 0x20;
     /// FIN: from the sender to the receiver (of a put); otherwise the other way (of a get).
     pub(crate) const TO_RECEIVER: u8 = 0x40;
@@ -120,9 +120,9 @@ pub(crate) struct RndvHeader {
     pub(crate) checksum: U32,
 }
 
-/// ACK: the receiver wants the bytes from `offset` to `until` as fragments. `counted` is how many bytes came
-/// with the announcement that it took, as far as they count against the sender's window: the sender takes
-/// back what it counted more.
+/// ACK: the receiver requests the bytes from `offset` to `until` as fragments. `counted` is how many bytes
+/// came with the announcement that it took, as far as they count against the sender's window: the sender
+/// takes back what it counted more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct AckHeader {
@@ -135,7 +135,7 @@ pub(crate) struct AckHeader {
     pub(crate) counted: U32,
 }
 
-/// PUT: the receiver wants the bytes from `offset` on written into the memory named by the body.
+/// PUT: the receiver requests that the bytes from `offset` on be written into the memory named by the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct PutHeader {

@@ -43,8 +43,8 @@ pub struct UsnicAgentArgs {
     /// Where it listens; without: agent.sock in the model's folder, or /run/doorbell/usnic-BDF.sock
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Let the members of this group connect, too (the socket is the group's, 0660): with an agent of root's,
-    /// as rails believe no other user's but their own
+    /// Let the members of this group connect, too (the socket is the group's, 0660): only for an agent of
+    /// root, as a rail trusts no agent of another user except root
     #[arg(long, value_name = "NAME|GID")]
     pub(crate) group: Option<String>,
 }
@@ -196,8 +196,8 @@ fn serves_groups(user: u32) -> Result<(), ToolError> {
         return Ok(());
     }
     Err(ToolError::Usage(format!(
-        "--group needs an agent of root's, and this is user {user}'s: a rail believes no agent but root's and its own user's; start it as \
-         root, or leave --group out and serve this user alone"
+        "--group needs an agent run by root, and this one is run by user {user}: a rail trusts only agents of root \
+         and of its own user; start it as root, or leave --group out and serve this user alone"
     )))
 }
 

@@ -70,7 +70,7 @@ impl Resolver {
         }
     }
 
-    /// Answers the queries that want no probe; the search goes on for the others.
+    /// Answers the queries that need no probe; the search goes on for the others.
     pub(super) fn answer_unprobed(&mut self, id: SearchId) {
         self.keep(id);
         let Some(search) = self.searches.get_mut(&id) else {

@@ -60,7 +60,7 @@ impl Resolver {
             return;
         }
         if source == destination {
-            // An announcement: its sender wants no answer.
+            // An announcement: its sender expects no answer.
             return;
         }
         let common = port.groups.common(&port.endpoint, &said.groups);

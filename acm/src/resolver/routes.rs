@@ -140,7 +140,7 @@ impl Resolver {
         }
     }
 
-    /// Takes the route of a search, and answers or probes. Queries that want no probe wait no longer than for
+    /// Takes the route of a search, and answers or probes. Queries that need no probe wait no longer than for
     /// the route.
     pub(super) fn route_found(&mut self, id: SearchId) {
         let Some(search) = self.searches.get(&id) else {

@@ -401,7 +401,7 @@ impl World {
         self.carry(at);
     }
 
-    /// Does what a resolver wants done.
+    /// Carries out the actions of a resolver.
     fn carry(&mut self, at: usize) {
         while let Some(act) = self.nodes[at].resolver.pop_action() {
             match act {

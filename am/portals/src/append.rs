@@ -48,7 +48,7 @@ impl Iface {
         Ok(())
     }
 
-    /// Puts a reserved entry on its list, after it has met what came before it.
+    /// Puts a reserved entry on its list, after it was matched with what came before it.
     pub(crate) fn link(&mut self, index: u32) {
         let Some(slot) = self.entries.at(index) else {
             return;
@@ -74,8 +74,8 @@ impl Iface {
         }
     }
 
-    /// Whether an entry that has met a header is linked no more: a header takes none of its room, unless it
-    /// moves the local offset.
+    /// Whether an entry that matched a header is not linked any more: a header takes none of its room, unless
+    /// it moves the local offset.
     fn is_used_up(&self, index: u32, filled: u64) -> bool {
         let Some(slot) = self.entries.at(index) else {
             return true;

@@ -288,7 +288,7 @@ impl Iface {
         }
     }
 
-    /// A table entry is freed: one less wants flow control of its queue, if it did.
+    /// A table entry is freed: its queue has one less that uses flow control, if it did.
     pub(crate) fn flow_ends(&mut self, eq: u32, options: PtOptions) {
         if options.has(PtOptions::FLOWCTRL)
             && let Some(queue) = self.eqs.get_mut(eq)

@@ -83,12 +83,13 @@
 //! * *Acknowledgements* that would be neither posted nor counted (no queue, nothing counted) are not
 //!   requested. A full one without a queue counts. An OC acknowledgement that counts bytes counts those that
 //!   were requested.
-//! * *The events of one entry* come in this order: *_OVERFLOW of the unexpected headers that it met when it
-//!   was appended, LINK, its communication events, AUTO_UNLINK, AUTO_FREE. So after AUTO_UNLINK of a priority
-//!   entry no operation writes into its memory any more, also where several long ones end in any order. An
-//!   entry that is never linked, because headers have used it up, has its AUTO_UNLINK after their *_OVERFLOW
-//!   events; these wait for the bytes of their headers. A message that arrives for a persistent entry
-//!   meanwhile is taken, and its event may come before that LINK. AUTO_FREE is only of overflow entries.
+//! * *The events of one entry* come in this order: *_OVERFLOW of the unexpected headers that it matched when
+//!   it was appended, LINK, its communication events, AUTO_UNLINK, AUTO_FREE. So after AUTO_UNLINK of a
+//!   priority entry no operation writes into its memory any more, also where several long ones end in any
+//!   order. An entry that is never linked, because headers have used it up, has its AUTO_UNLINK after their
+//!   *_OVERFLOW events; these wait for the bytes of their headers. A message that arrives for a persistent
+//!   entry meanwhile is taken, and its event may come before that LINK. AUTO_FREE is only of overflow
+//!   entries.
 //! * *Success and failure.* EVENT_SUCCESS_DISABLE hides events of communication, *_OVERFLOW and SEARCH; LINK,
 //!   AUTO_UNLINK and AUTO_FREE have options of their own. EVENT_COMM_DISABLE hides SEARCH too. Requests that
 //!   are refused by permission or operation are counted in the registers and reported to their initiator, not

@@ -48,7 +48,7 @@ pub(crate) struct InitiatorEvent {
 }
 
 impl Iface {
-    /// Posts and counts the event as its descriptor wants it.
+    /// Posts and counts the event as its descriptor requires.
     #[inline(always)]
     pub(crate) fn post_initiator(&mut self, md: u32, told: InitiatorEvent) {
         let Some(slot) = self.mds.at(md) else { return };

@@ -90,7 +90,7 @@ impl Core {
         self.enqueue(op);
     }
 
-    /// The puller has got all that it wanted, or wants no more.
+    /// FIN: the puller has all bytes that it requested, or needs no more.
     pub(crate) fn fin_arrived(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>) {
         let Some(id) = Words::of(inbound).next() else {
             return self.drops.count(Drop::Short);

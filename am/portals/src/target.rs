@@ -19,7 +19,7 @@ use crate::wire::{Atom, Head, WINDOW, Words, flag, kind, list_flag, put_name};
 pub(crate) struct Request {
     ni: usize,
     ack: u8,
-    /// The initiator's number of it; zero where it wants no answer.
+    /// The initiator's number of it; zero where it requests no answer.
     op: u64,
     /// The event as it will be posted; the entry adds the rest.
     event: Event,

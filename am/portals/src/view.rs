@@ -41,7 +41,7 @@ impl<M: Message> Interface<M> {
     }
 }
 
-/// What an interface has that is not there.
+/// The limits of an interface that does not exist.
 const NOTHING: NiLimits = NiLimits {
     max_entries: 0,
     max_unexpected_headers: 0,

@@ -42,8 +42,8 @@
 //! | GONE 22 | | puller's op | |
 //!
 //! The offset of an answer is there when it is not the requested one (flag OFFSET). ACK, REPLY and FIN have
-//! in their flags how it ended; FIN: that the puller has what it wanted, or that it wants no more. GONE means
-//! that the owner gives no more. ACK, REPLY and READY of what an entry of the overflow list took have the
+//! in their flags how it ended; FIN: that the puller has what it requested, or needs no more. GONE means
+//! that the owner sends no more. ACK, REPLY and READY of what an entry of the overflow list took have the
 //! flag OVERFLOW, and an ACK of what an entry with ACK_DISABLE took has the flag SILENT: it ends the
 //! operation, and there is no event and no count of it.
 
@@ -87,7 +87,7 @@ pub(crate) mod flag {
     pub(crate) const OFFSET: u8 = 0x10;
     pub(crate) const LENGTH: u8 = 0x20;
     pub(crate) const OVERFLOW: u8 = 0x40;
-    /// In an ACK: the entry's owner wants no event of it, and the initiator only counts the operation as
+    /// In an ACK: the entry's owner suppresses the event, and the initiator only counts the operation as
     /// complete.
     pub(crate) const SILENT: u8 = 0x80;
 }

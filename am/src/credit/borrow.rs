@@ -8,7 +8,7 @@ use super::mutants::Mutants;
 use super::peer::Peers;
 use super::state::CreditState;
 
-/// A request that wants credits: how many, and, once it has been refused, how many it lacked then. Kept while
+/// A request that needs credits: how many, and, once it has been refused, how many it lacked then. Kept while
 /// it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {

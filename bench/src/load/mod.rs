@@ -184,7 +184,7 @@ impl<'a, L: Link> Session<'a, L> {
         }
     }
 
-    /// Sets whether the ranks met over a network: then the bare exchange is left out, and refused.
+    /// Sets whether a network connects the ranks: then the bare exchange is left out, and refused.
     #[must_use]
     pub fn apart(mut self, apart: bool) -> Self {
         self.apart = apart;
@@ -304,8 +304,8 @@ impl<'a, L: Link> Session<'a, L> {
     }
 }
 
-/// Why there is no bare exchange between ranks that met over a network.
-const APART: &str = "the two ranks met over a network, and share no page";
+/// Why there is no bare exchange between ranks that a network connects.
+const APART: &str = "a network connects the two ranks, and they share no page";
 
 /// Timed rounds of one look at the bare exchange: about a millisecond when near.
 const BARE_ROUNDS: u32 = 5;

@@ -318,7 +318,7 @@ fn two_jobs_on_one_port() {
     world.until("it arrives", Duration::from_secs(1), |world| {
         world.ends[1].sink.total() == 1
     });
-    // Another process has taken rank 2's port for a job of its own, and believes that rank 1 belongs to it.
+    // Another process has taken rank 2's port for a job of its own, and takes rank 1 for its own.
     let mut other = End::new(world.net.attach_datagram(), &quick(), 2);
     let (address, life) = (world.ends[1].btl.address(), world.ends[1].btl.incarnation());
     let there = other.btl.open(&address, life).unwrap();

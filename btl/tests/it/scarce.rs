@@ -12,7 +12,7 @@ use doorbell_sim::{Faults, Random};
 
 const RANKS: usize = 3;
 
-/// What every end wants of every other.
+/// The transfers that every end starts with every other.
 #[derive(Clone, Copy)]
 struct Wants {
     puts: u64,

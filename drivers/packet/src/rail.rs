@@ -58,7 +58,7 @@ pub enum State {
 pub enum Verdict {
     /// It is there, whatever its link and its queues do.
     Present,
-    /// It is gone, or its owner wants it back: the rail ends.
+    /// It is gone, or the system takes it back: the rail ends.
     Gone,
 }
 
@@ -137,7 +137,7 @@ pub trait Nic: Sized + Send {
     }
 }
 
-/// The card is gone, or its owner wants it back.
+/// The card is gone, or the system takes it back.
 #[derive(Clone, Copy, Debug)]
 pub struct Gone;
 

@@ -374,7 +374,7 @@ impl ShmRail {
         Err(Refused::PeerDown)
     }
 
-    /// Repeats connection attempts that met a full backlog.
+    /// Repeats connection attempts that found a full backlog.
     fn redial(&mut self) {
         for index in 0..self.peers.len() {
             let peer = &mut self.peers[index];

@@ -8,7 +8,7 @@
 //!   and the end: queues off ─► queue pairs off, filters away ─► DISABLE, NOTIFY with no area, CLOSE
 //! ```
 //!
-//! Receive queues are on before they are filled: future firmware wants that, and today's takes both orders.
+//! Receive queues are on before they are filled: future firmware needs that, and today's takes both orders.
 //!
 //! Sources: libfabric `usd_queues.c` (the order of queues), Linux `usnic_ib_qp_grp.c` (filters first, then
 //! QP_ENABLE), DPDK `enic_main.c` (OPEN to ENABLE). That a usNIC function takes OPEN, INIT and ENABLE is

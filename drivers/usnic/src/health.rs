@@ -172,8 +172,8 @@ impl Health {
         !self.is_steered || life != self.since.life || was_down && is_up
     }
 
-    /// Whether completions do not mean what we mean any more. One that stands still may just be written: it
-    /// counts when it does so at two looks in a row.
+    /// Whether the completion queues are out of step with us. One that does not advance may be in the middle
+    /// of a write: it counts only when two checks in a row find it so.
     fn is_astray(&mut self, tx: &UsnicTx, rx: &UsnicRx) -> bool {
         let is_stuck = tx.completions.as_ref().is_some_and(CompletionRing::is_stuck) || rx.queues.is_stuck();
         let twice = std::mem::replace(&mut self.was_stuck, is_stuck) && is_stuck;

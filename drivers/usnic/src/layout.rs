@@ -11,7 +11,7 @@
 use crate::desc::ENTRY;
 use crate::devcmd;
 
-/// Rings want 512; what begins on pages costs the IOMMU no more.
+/// Rings need 512; page alignment costs the IOMMU no more.
 const RING_ALIGN: usize = 4096;
 /// The shortest rings: usNIC's rules for work and receive queues, and for completion queues.
 pub(crate) const RING_LEAST: usize = 32;

@@ -67,7 +67,7 @@ pub fn model_command(object: &Object) -> Result<String, String> {
     ))
 }
 
-/// Returns what to do about a model that is not there.
+/// Returns what to do about a model that does not run.
 #[must_use]
 pub fn start_model(object: &Object) -> String {
     match model_command(object) {
@@ -103,7 +103,7 @@ pub fn see_model(object: &Object) -> String {
     }
 }
 
-/// Returns what to do about a function that a model does not have, or about a model that is not there.
+/// Returns what to do about a function that a model does not have, or about a model that does not run.
 #[must_use]
 pub fn make_function(object: &Object) -> String {
     let Object::Model { folder, .. } = object else {

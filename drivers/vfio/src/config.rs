@@ -21,7 +21,7 @@ const HAS_CAPABILITIES: u16 = 1 << 4;
 /// Capability of message signalled interrupts with a table of their own.
 const MSIX: u8 = 0x11;
 
-/// What a device that is not there any more reads as.
+/// The value that reads from a removed device return.
 const NOBODY: u16 = 0xffff;
 
 /// The configuration space of a device.

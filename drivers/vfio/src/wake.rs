@@ -16,7 +16,7 @@ use crate::event::Event;
 pub struct WakeSet {
     epoll: OwnedFd,
     vectors: Vec<Event>,
-    /// Where the device reports it: its owner wants it back; it has failed.
+    /// Where the kernel requests the device back, and where the device reports a failure.
     request: Option<Event>,
     error: Option<Event>,
 }

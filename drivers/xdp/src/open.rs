@@ -307,7 +307,7 @@ fn make_queues(
     Ok((made, refused))
 }
 
-/// A flag or a device's ability that is not there.
+/// A flag or a capability of the device that is missing.
 fn is_not_had(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
 }

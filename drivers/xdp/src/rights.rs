@@ -95,7 +95,7 @@ pub(crate) fn missing() -> Option<(String, &'static str)> {
     Some((format!("this process lacks {}", lacking.join(", ")), REMEDY))
 }
 
-/// The error of a step that was refused for want of rights.
+/// The error of a step that was refused because rights are missing.
 pub(crate) fn refused(name: &RailName, step: &str, error: &io::Error) -> RailError {
     match missing() {
         Some((reason, remedy)) => unusable(name, reason, remedy),

@@ -117,7 +117,7 @@ pub(crate) struct Parts {
 /// What the kernel and the rings count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct KernelCounts {
-    /// Frames that were dropped for want of room, or because they are too long.
+    /// Frames that were dropped because there was no room, or because they are too long.
     pub(crate) drops: u64,
     /// What could not be true: entries that the kernel refused, and indices.
     pub(crate) nonsense: u64,

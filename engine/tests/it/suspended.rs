@@ -39,7 +39,7 @@ impl Rank {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits until the rank has met the other one.
+    /// Waits until the rank is connected to the other one.
     fn has_met(&mut self) {
         let lines = BufReader::new(self.0.stdout.as_mut().unwrap()).lines();
         let met = lines.map_while(Result::ok).any(|line| line.contains("has met"));

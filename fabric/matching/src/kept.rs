@@ -43,7 +43,7 @@ impl Node {
 /// Views that can be active at once; searches with further masks walk the arrival order.
 const VIEWS: usize = 4;
 
-/// Messages that a wildcard search looks at before it wants a view.
+/// Messages that a wildcard search looks at before it builds a view.
 const GLANCE: usize = 16;
 
 /// Slots added at a time to an empty slab; later it doubles.

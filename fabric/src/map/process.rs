@@ -77,8 +77,8 @@ fn wiped() -> Option<&'static AtomicU64> {
     Some(unsafe { &*start.cast::<AtomicU64>() })
 }
 
-/// A value that only the process that made it drops. In a child of `fork` the copy is left alone: its
-/// destructor would speak for the parent, or touch memory that is not mapped there.
+/// A value that only the process that created it drops. In a child of `fork` the copy is leaked: its
+/// destructor would act for the parent, or touch memory that is not mapped there.
 #[derive(Debug)]
 pub struct Kept<T> {
     value: ManuallyDrop<T>,

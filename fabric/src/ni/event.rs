@@ -8,19 +8,19 @@ use super::types::{List, Process};
 pub enum EventKind {
     /// A get has read the entry.
     Get = 0,
-    /// An append has met an earlier get.
+    /// An append matched an earlier get.
     GetOverflow = 1,
     /// A put has landed.
     Put = 2,
-    /// An append has met an earlier put.
+    /// An append matched an earlier put.
     PutOverflow = 3,
     /// An atomic has been done.
     Atomic = 4,
-    /// An append has met an earlier atomic.
+    /// An append matched an earlier atomic.
     AtomicOverflow = 5,
     /// A fetching atomic or a swap has been done.
     FetchAtomic = 6,
-    /// An append has met an earlier one of these.
+    /// An append matched an earlier one of these.
     FetchAtomicOverflow = 7,
     /// What was read has arrived at the initiator.
     Reply = 8,

@@ -500,7 +500,7 @@ impl Datatype {
 pub struct NiLimits {
     /// List and match entries.
     pub max_entries: u32,
-    /// Headers kept of what met an overflow entry.
+    /// Headers kept of messages that matched an overflow entry.
     pub max_unexpected_headers: u32,
     pub max_mds: u32,
     pub max_cts: u32,

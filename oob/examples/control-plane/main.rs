@@ -34,7 +34,7 @@ fn options() -> Result<Options, String> {
     while let Some(argument) = arguments.next() {
         let mut number = || {
             let value = arguments.next().and_then(|value| value.parse::<u64>().ok());
-            value.ok_or_else(|| format!("{argument} wants a number"))
+            value.ok_or_else(|| format!("{argument} needs a number"))
         };
         match argument.as_str() {
             "--seeds" => count = number()?,

@@ -195,7 +195,7 @@ pub(crate) fn is_plain(text: &[u8]) -> bool {
 
 /// The encoding of one protocol.
 pub trait Dialect: fmt::Debug + Send {
-    /// The kind of launcher that speaks it.
+    /// The kind of launcher that uses it.
     const KIND: Kind;
     /// The requests of the opening, in order.
     const OPENING: &'static [Request];
@@ -430,7 +430,7 @@ impl<D: Dialect> Session<D> {
     }
 }
 
-/// Checks that the other side speaks our version.
+/// Checks that the other side uses our version.
 pub(super) fn version(words: &Words, ours: i64) -> Result<(), String> {
     match words.number("pmi_version")? {
         theirs if theirs == ours => Ok(()),

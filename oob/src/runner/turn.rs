@@ -37,7 +37,7 @@ pub(super) struct Turn<C: Core> {
     core: C,
     carriers: Vec<Box<dyn Carrier>>,
     mailbox: Receiver<Message<C::Request>>,
-    /// Set when something that ran on this thread wants the end.
+    /// Set when something that ran on this thread requests the end.
     left: Arc<OnceLock<Duration>>,
     clock: Clock,
     spin: bool,

@@ -1,4 +1,4 @@
-//! The transport `rail` without a core: two of them in one thread, and strangers that speak to one over a
+//! The transport `rail` without a core: two of them in one thread, and strangers that send to one over a
 //! bare rail.
 //!
 //! reference: oob, sections 4 and 10.
@@ -337,7 +337,7 @@ fn garbage_and_lengths_that_cannot_be_are_dropped_and_counted() {
     stranger.piece(&mut end, Kind::Piece, 1, 1, &long);
     let counted = end.rails.counters();
     assert_eq!((counted.oversized, counted.garbage), (1, 5), "not even copied");
-    // A piece of a line that is not there is answered: there is none.
+    // A piece of a line that does not exist is answered with that.
     stranger.piece(&mut end, Kind::Piece, 77, 3, b"x");
     (0..200).for_each(|_| stranger.receive(&mut end));
     let gone = stranger

@@ -175,7 +175,7 @@ impl Network {
         self.dice.micros(20, 120)
     }
 
-    /// A node wants something of its transport.
+    /// A node has a command for its transport.
     pub(crate) fn command(&mut self, now: Time, port: Port, command: Command) {
         match command {
             Command::Reach { peer, addresses } => {

@@ -16,7 +16,7 @@ use crate::unexpected::Envelope;
 use crate::wire::{self, AckHeader, FRAG_LEN, FinHeader, FragHeader, Head, MatchHeader, flag, kind};
 
 impl Core {
-    /// A receive has met an announcement; what came with it is copied already.
+    /// A receive matched an announcement; what came with it is copied already.
     pub(crate) fn begin_transfer(&mut self, index: RequestIndex, envelope: &Envelope) {
         let lost = self.hot[envelope.rank].is(about::LOST);
         let paths = &self.peers[envelope.rank].paths;

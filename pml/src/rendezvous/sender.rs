@@ -11,7 +11,7 @@ use crate::request::{Event, Outcome, RequestId, State, mark};
 use crate::wire::{self, AckHeader, FinHeader, PutHeader, REMOTE_LEN, flag, kind};
 
 impl Core {
-    /// ACK: the receiver has matched, and wants `[offset, until)` by fragments.
+    /// ACK: the receiver has matched, and requests `[offset, until)` as fragments.
     pub(crate) fn on_ack(&mut self, rank: Rank, bytes: [u8; size_of::<AckHeader>()], inbound: &Inbound<'_>) {
         let header: AckHeader = wire::parse(bytes);
         let id = RequestId::from_bits(header.sender.get());

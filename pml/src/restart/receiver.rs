@@ -89,7 +89,7 @@ impl Core {
         self.receive_is_quiet(index);
     }
 
-    /// NOTIFY: the sender wants to begin again.
+    /// NOTIFY: the sender requests a restart.
     pub(crate) fn on_restart_notify(&mut self, rank: Rank, header: &RestartHeader) {
         if let Some(index) =
             self.transfer_of(rank, &header.matching, header.sender.get(), header.receiver.get())

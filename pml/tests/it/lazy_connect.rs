@@ -1,4 +1,4 @@
-//! Peers that are met when they are needed.
+//! Peers that are connected when they are needed.
 
 use std::time::Duration;
 

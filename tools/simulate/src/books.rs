@@ -1,11 +1,11 @@
 //! What one rank has received, against what was sent to it.
 //!
 //! Receives are judged in the order in which they were posted, whatever the order of their ends. Two rules
-//! make the matching order of one sender: of two receives that a message could have met, it met the one
-//! posted first; of two messages that a receive could have met, it met the one sent first. Both together:
-//! when a receive got message `n`, no earlier receive that would also have taken it may have got a later
-//! message of the same sender. And what has one tag comes in the order of sending, so that messages too short
-//! to carry a number have one all the same.
+//! make the matching order of one sender: of two receives that a message could have matched, it matched the
+//! one posted first; of two messages that a receive could have matched, it matched the one sent first. Both
+//! together: when a receive got message `n`, no earlier receive that would also have taken it may have got a
+//! later message of the same sender. And what has one tag comes in the order of sending, so that messages too
+//! short to carry a number have one all the same.
 //!
 //! A sender may die. Then messages of it may be missing, but no more than receives ended for that reason
 //! after they had been matched; what came of it is judged as before.
@@ -240,7 +240,7 @@ impl Books {
                 && high > number
             {
                 let text = format!(
-                    "rank {rank}: number {number} of rank {from}, tag {tag:x}, should have met an earlier receive \
+                    "rank {rank}: number {number} of rank {from}, tag {tag:x}, should have matched an earlier receive \
                      (ignoring {ignore:x}), which got number {high}"
                 );
                 return Err(Kind::Misordered(text));

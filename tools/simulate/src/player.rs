@@ -170,7 +170,7 @@ impl<E: End> Player<E> {
                         break; // met by what is kept of the lost one, or ends with it
                     }
                     return Err(Kind::Twice(format!(
-                        "rank {}: a receive was met after the last message",
+                        "rank {}: a receive was matched after the last message",
                         self.rank
                     )));
                 }

@@ -112,7 +112,7 @@ fn wait(interrupted: &AtomicBool, until: Option<Instant>, stop: &watch::Sender<b
     let _ = stop.send(true);
 }
 
-/// Notifies systemd that the service is ready (sd_notify(3)), if it wants that.
+/// Notifies systemd that the service is ready (sd_notify(3)), if it expects that.
 fn tell_system() {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else {
         return;

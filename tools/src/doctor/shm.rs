@@ -155,7 +155,7 @@ fn objects(walk: &mut Walk, system: &System) -> Link {
 fn processes(walk: &mut Walk) -> Result<between::Both, super::chain::Ended> {
     match between::meet() {
         Ok(both) => {
-            walk.ok("processes", "two processes opened a rail each, and have met");
+            walk.ok("processes", "two processes opened a rail each, and are connected");
             Ok(both)
         }
         Err(why) => Err(walk.broken(
@@ -257,7 +257,7 @@ fn exchange(walk: &mut Walk, both: &between::Both) -> Link {
         return Err(walk.broken(
             "exchange",
             why,
-            "the two processes have met, and no message passed: the container may forbid eventfd, epoll or passing descriptors",
+            "the two processes are connected, and no message passed: the container may forbid eventfd, epoll or passing descriptors",
             vec![Fix::hand("`doorbell run -n 2 -- doorbell pingpong --rail shm` shows what fails in a job")],
         ));
     }

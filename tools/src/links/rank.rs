@@ -48,7 +48,7 @@ pub(crate) fn links_rank() -> Result<ExitCode, ToolError> {
     Ok(Exit::Done.into())
 }
 
-/// Returns the number of rounds after which every rank has met every other one.
+/// Returns the number of rounds after which every rank was paired with every other one.
 fn rounds(size: u32) -> u32 {
     size + size % 2 - 1
 }
@@ -56,7 +56,7 @@ fn rounds(size: u32) -> u32 {
 /// Returns the partner of a rank in a round; of an odd number of ranks, one has none.
 fn partner(rank: u32, round: u32, size: u32) -> Option<u32> {
     let circle = rounds(size);
-    // The last one stands still, and all others move around it.
+    // The last one keeps its place, and all others move around it.
     let other = if rank == circle {
         // 2 × it = round, modulo an odd number.
         let half = circle.div_ceil(2);

@@ -1,4 +1,4 @@
-//! The layer that carries the messages of a measurement, once its ranks have met.
+//! The layer that carries the messages of a measurement, once its ranks are connected.
 
 use doorbell::oob::Connection;
 use doorbell::{Am, Builder, Job, Portals, World};

@@ -39,7 +39,7 @@ enum PollTarget {
     Signals,
     /// A child has ended or was stopped.
     Children,
-    /// A rank that waits for others wants to know who has ended, or does not any more.
+    /// A rank that waits for others subscribes to the ends of ranks, or unsubscribes.
     Ends,
     End(usize),
     Out(usize),

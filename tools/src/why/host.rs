@@ -17,7 +17,8 @@ use crate::why::args::WhyArgs;
 
 /// Time for the other side to answer, and for names to be looked up.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time for the rails to be judged once the two have met, and again for the messages of the measured latency.
+/// Time for the rails to be judged once the two are connected, and again for the messages of the measured
+/// latency.
 const JUDGED_WITHIN: Duration = Duration::from_secs(3);
 /// A look at what the rails found out meanwhile.
 const LOOK: Duration = Duration::from_millis(10);

@@ -380,7 +380,7 @@ fn one_server_serves_every_kind_one_after_another_over_both_families() {
                 let found = report.replace(": ", ":").contains(part);
                 assert!(found, "{part}: {report}");
             }
-            assert!(report.contains("met over a network"), "{report}");
+            assert!(report.contains("a network connects the two ranks"), "{report}");
             server.says("connected: process");
             assert!(server.says("disconnected after").ends_with(": done"));
         }
@@ -415,7 +415,7 @@ fn strangers_and_their_garbage_keep_no_client_out() {
         stream.write_all(words).unwrap();
         stream
     };
-    // Those who speak something else, those who stop in the middle, and more of them than there is room for.
+    // Clients of another protocol, clients that stop in the middle, and more of them than there is room for.
     let mut crowd = vec![stranger(b"GET / HTTP/1.1\r\n\r\n"), stranger(&[0xff; 4096])];
     crowd.extend((0..100).map(|_| stranger(b"bell-oo")));
     crowd.extend((0..10).map(|_| stranger(b"")));

@@ -123,7 +123,7 @@ fn two_hosts_put_and_send_over_udp_and_past_the_kernel() {
         let more = ["--sizes", "8,100k", "--samples", "100", "--verify", "--json", "-"];
         let out = finish(server.client(Some(lab.name(1)), kind, &[&words[..], &more].concat()));
         assert_eq!(clean(layer, &out)["rail"], rail);
-        // Both sides have to want the same.
+        // Both sides must request the same.
         let other = ["--rail", rail, "--key-file", &key, "--sizes", "8"];
         let out = finish(server.client(Some(lab.name(1)), "pingpong", &other));
         assert_eq!(out.status.code(), Some(2), "{}", sentence(&out.stderr));

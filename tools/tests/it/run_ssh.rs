@@ -33,7 +33,7 @@ impl Drop for Door {
     }
 }
 
-/// Where `sshd` is: it wants to be called by its whole path.
+/// Where `sshd` is: it must be called by its whole path.
 fn sshd() -> Option<&'static Path> {
     ["/usr/sbin/sshd", "/usr/local/sbin/sshd"]
         .into_iter()

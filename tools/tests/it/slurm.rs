@@ -214,7 +214,7 @@ fn ranks_of_srun_gather_measure_and_end_together() {
     let pmi2 = srun(&cluster, "--mpi=pmi2", "pmi2");
     let mut launchers = vec![
         pmi2.clone(),
-        // Slurm's plug-in speaks the older protocol as well.
+        // Slurm's plug-in has the older protocol as well.
         pmi2.with("DOORBELL_LAUNCH", "pmi1", "pmi1"),
         srun(&cluster, "--mpi=none", "environment"),
     ];

@@ -273,7 +273,7 @@ fn why_shows_the_rails_of_a_running_job() {
     assert!(sentence(&out.stderr).contains("counter file"));
 }
 
-/// The process of rank 0 of a job, which has a counter file as soon as it has met the others.
+/// The process of rank 0 of a job, which has a counter file as soon as it is connected to the others.
 fn rank_of(job: &Running) -> u32 {
     use doorbell_fabric::counters::{Reader, find};
     let started = std::time::Instant::now();

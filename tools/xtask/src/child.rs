@@ -280,7 +280,7 @@ fn sweep(spared: &[Pid]) {
         }
         for orphan in orphans {
             let _ = process::kill_process(orphan, Signal::KILL);
-            // One that takes longer is met again in the next round.
+            // One that takes longer is looked at again in the next round.
             let _ = process::waitpid(Some(orphan), WaitOptions::NOHANG);
         }
         std::thread::sleep(Duration::from_millis(5));

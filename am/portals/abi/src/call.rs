@@ -1,5 +1,5 @@
-//! The common part of all calls: return codes, checks of handles, and the connection to a process that was
-//! not met yet.
+//! The common part of all calls: return codes, checks of handles, and the connection to a process that is
+//! not connected yet.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +27,7 @@ pub(crate) const ABORTED: Code = 15;
 
 /// How long another process may take to answer at its desk.
 const MEETING: Duration = Duration::from_secs(10);
-/// A map of more ranks than this is met when each is needed.
+/// The ranks of a larger map are connected when each is needed.
 const AT_ONCE: usize = 64;
 /// How long the ranks of a map are waited for, all together.
 const ALL_MEETING: Duration = Duration::from_secs(2);
@@ -138,8 +138,8 @@ pub(crate) fn begin<R>(
     found?.ok_or(NO_SPACE)
 }
 
-/// Introduces this process to the target of an operation, unless they know each other. One that cannot be met
-/// is left to the interface, which ends the operation as undeliverable.
+/// Connects this process to the target of an operation, unless they are connected already. A target that
+/// cannot be connected is left to the interface, which ends the operation as undeliverable.
 fn meet(mut core: Guard, kind: Kind, target: Process) -> Guard {
     let Some(live) = core.with(kind) else {
         return core;
@@ -158,8 +158,8 @@ fn meet(mut core: Guard, kind: Kind, target: Process) -> Guard {
     introduce(core, process, Instant::now() + MEETING)
 }
 
-/// Meets the processes of a map that is not large: they are known before the first operation, which then
-/// takes no longer than any other. Those that do not answer are met when they are needed.
+/// Connects to the processes of a small map, so that the first operation takes no longer than any other.
+/// Those that do not answer are connected when they are needed.
 pub(crate) fn meet_all(mut core: Guard, map: &[Process]) {
     if map.len() > AT_ONCE {
         return;

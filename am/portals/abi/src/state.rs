@@ -149,7 +149,7 @@ impl Live {
         self.member.progress();
     }
 
-    /// Everything that needs the time, and those who want to meet us. Returns the work done.
+    /// Does what is due by the clock, and accepts connections. Returns the work done.
     pub(crate) fn housekeeping(&mut self) -> usize {
         self.member.desk().serve();
         self.member.progress()
@@ -307,7 +307,7 @@ pub(crate) fn wake_all() {
     CHANGED.notify_all();
 }
 
-/// Sleeps until something may have come, or `limit` is over: one of all who want to sleep watches the rails,
+/// Sleeps until something may have come, or `limit` is over: one of all sleeping callers watches the rails,
 /// the others wait for it.
 pub(crate) fn nap(mut core: Guard, limit: Option<Duration>, is_thread: bool) -> Guard {
     let limit = limit.unwrap_or(LONGEST_NAP).min(LONGEST_NAP);

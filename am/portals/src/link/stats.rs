@@ -11,13 +11,13 @@ pub struct LinkStats {
     pub too_far_ahead: u64,
     /// Messages too short for the first word of all messages: dropped.
     pub short: u64,
-    /// Words of the links' own that mean nothing, or name a path that is not there: dropped.
+    /// Control messages that are invalid or name a path that does not exist: dropped.
     pub bad_words: u64,
-    /// News of a connection that is not the last one any more.
+    /// Control messages about a connection that has been replaced since.
     pub late_words: u64,
     /// Messages of senders that are not connected here, or are lost: dropped.
     pub from_nobody: u64,
-    /// Messages that were refused for want of room.
+    /// Messages that were refused because there was no room.
     pub refused: u64,
     /// Urgent messages that had to wait.
     pub waited: u64,

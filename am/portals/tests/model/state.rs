@@ -86,7 +86,7 @@ pub(crate) struct Linked {
     pub(crate) is_unlinked: bool,
 }
 
-/// What is remembered of a message that met an overflow entry.
+/// What is remembered of a message that matched an overflow entry.
 #[derive(Clone)]
 pub(crate) struct Header {
     pub(crate) request: Request,

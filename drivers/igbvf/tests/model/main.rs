@@ -205,7 +205,7 @@ fn descriptors_that_lie_are_counted_and_their_chunks_used_again() {
         }
         pair.post(Channel::Data, &round.to_le_bytes());
         // More rounds than the ring has entries: what is lost would be missed.
-        // A neighbour's question may have met the lie instead.
+        // A neighbour's request may have received the false answer instead.
         while pair.frame(Channel::Data) != round.to_le_bytes() {}
     }
     let stats = pair.b.stats();

@@ -266,7 +266,8 @@ impl Function {
         self.stats = Stats::default();
     }
 
-    /// Since the model began: frames sent and received, those that met no filter or found no buffer, errors.
+    /// Since the model began: frames sent and received, those that matched no filter or found no buffer,
+    /// errors.
     pub(crate) fn totals(&self) -> [u64; 5] {
         let (tx, rx) = (&self.stats.tx, &self.stats.rx);
         let now = [tx.ok, rx.ok, rx.drop, rx.no_bufs, tx.errors + rx.errors];

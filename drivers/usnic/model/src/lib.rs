@@ -1,4 +1,4 @@
-//! A model of Cisco's VIC as a process that speaks vfio-user: the registers, rings and firmware commands of a
+//! A model of Cisco's VIC as a vfio-user server: the registers, rings and firmware commands of a
 //! physical function and of usNIC virtual functions, as far as public sources describe them, and a switch
 //! between them.
 //!

@@ -42,7 +42,7 @@ pub struct Counters {
     pub sent: u64,
     /// Frames received into buffers.
     pub received: u64,
-    /// Frames for it that met no filter.
+    /// Frames for it that matched no filter.
     pub dropped: u64,
     /// Frames for which there was no buffer.
     pub no_bufs: u64,

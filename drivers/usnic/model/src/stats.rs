@@ -24,7 +24,7 @@ pub(crate) struct Received {
     pub(crate) multicast: u64,
     pub(crate) broadcast: u64,
     pub(crate) bytes: u64,
-    /// Frames that met no filter, or whose function takes nothing.
+    /// Frames that matched no filter, or whose function takes nothing.
     pub(crate) drop: u64,
     pub(crate) no_bufs: u64,
     pub(crate) errors: u64,

@@ -44,7 +44,7 @@ pub(crate) struct Fetched {
     first: u32,
     count: u32,
     digest: u64,
-    /// The slot that wants a completion.
+    /// The slot that requests a completion.
     completion: Option<u32>,
 }
 

@@ -116,7 +116,7 @@ impl Trouble {
         }
     }
 
-    /// Whether it is about a device that is not there any more.
+    /// Whether it concerns a device that does not exist any more.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Fault(fault) if fault.is_gone())
     }

@@ -92,7 +92,7 @@ pub enum Refusal {
 /// The content of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// A process wants this function, for this address.
+    /// A process requests this function, for this address.
     Hello(u32, Ipv4Addr),
     /// The function has this hardware address, for others of its adapter to know.
     Here(Ipv4Addr, Mac),

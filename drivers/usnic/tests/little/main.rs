@@ -663,7 +663,7 @@ mod agents {
         std::fs::remove_dir_all(socket.parent().unwrap()).unwrap();
     }
 
-    /// A process that speaks as it likes.
+    /// A process that sends arbitrary packets.
     struct Client(OwnedFd);
 
     impl Client {
@@ -852,7 +852,7 @@ mod agents {
         }
         assert!(rail.is_link_up() && rail.stats().resets == 0, "{rail:?}");
         assert_eq!(vic.state().filters(1), 3);
-        // An address of its own is all that it may speak of.
+        // It may name only an address of its own.
         let liar = Client::new(&agent.socket);
         liar.say(&Message::Hello(0, own).to_bytes());
         assert!(matches!(liar.hear(), Some(Message::Welcome { .. })));

@@ -79,7 +79,7 @@ pub enum Error {
         /// Number of the user of this process.
         user: u32,
     },
-    /// The kernel speaks another version of VFIO.
+    /// The kernel has another version of VFIO.
     WrongVersion,
     /// The kernel has no IOMMU model that a program can use.
     NoType1,

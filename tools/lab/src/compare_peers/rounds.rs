@@ -65,7 +65,7 @@ impl Turn {
 pub(crate) enum Outcome {
     /// It counts, in this band.
     Counts(Band, Vec<Figure>),
-    /// So it does, for want of a quieter one: other work took too much of the cores.
+    /// So it does, because no round was quieter: other work took too much of the cores.
     CountsDespite(Band, Vec<Figure>),
     /// It does not: the cores moved, or other work took them.
     Disturbed(Disturbed),

@@ -182,7 +182,7 @@ pub(crate) struct VicArgs {
     /// [M] Error number of a virtual function's own OPEN, INIT, ENABLE and the like; 0: they are done
     #[arg(help_heading = UNKNOWN, long, value_name = "N", default_value_t = 0, value_parser = whole::<u8>(0..=12))]
     vf_open_error: u8,
-    /// [M] CAPABILITY answers a command that is not there with status ERROR
+    /// [M] CAPABILITY answers an unknown command with status ERROR
     #[arg(help_heading = UNKNOWN, long)]
     capability_by_error: bool,
     /// Numbers of device commands that this firmware does not have

@@ -146,7 +146,7 @@ fn tell(args: &VicArgs, summary: &Summary, list: &[Violation]) -> Result<(), Too
             continue;
         }
         text += &format!(
-            "{name}: {} frames sent, {} received, {} met no filter, {} found no buffer, {} with errors\n",
+            "{name}: {} frames sent, {} received, {} matched no filter, {} found no buffer, {} with errors\n",
             counters.sent, counters.received, counters.dropped, counters.no_bufs, counters.errors
         );
     }

@@ -17,7 +17,7 @@ pub(super) struct Holder<'r> {
     user: bool,
 }
 
-/// Holds until its standard input ends: with us, or when we want it.
+/// Holds until its standard input ends: with us, or when we close it.
 const HOLD: &str = "mount -t sysfs sysfs /sys && { [ ! -d /dev/shm ] || mount -t tmpfs -o mode=1777 shm /dev/shm; } && \
                     ip link set lo up && echo up && exec cat >/dev/null";
 /// A namespace is made, and an interface set, within this time.

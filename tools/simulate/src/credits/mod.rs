@@ -15,7 +15,7 @@
 //! | `wheel` | what happens when |
 //! | `buffers` | receive buffers, and the catch basin |
 //! | `judge` | books of its own; every rule, at every step |
-//! | `paged` | tables of ten thousand peers of which few are ever met |
+//! | `paged` | tables of ten thousand peers of which few are ever used |
 //! | `figures` | what a pattern came to under each policy |
 //! | `plot` | that as a picture |
 //! | `command` | the command line |
@@ -112,7 +112,7 @@ pub struct CreditsJob {
 }
 
 impl CreditsJob {
-    /// Plays it, with tables of those peers alone that are ever met.
+    /// Plays it, with tables of only those peers that are ever used.
     ///
     /// # Errors
     /// The first rule that does not hold, or what cannot be played, in words.

@@ -31,7 +31,7 @@ struct Landed {
     ours: bool,
 }
 
-/// A request that its sender wants to send.
+/// A request that waits to be sent.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     to: u32,

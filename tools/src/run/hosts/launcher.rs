@@ -613,7 +613,7 @@ impl<'a> Launcher<'a> {
             );
         }
         if self.policy.was_passed_on() && self.left().alive == 0 {
-            // A user who wants the end does not read the rest.
+            // A user who ends the job does not read the rest.
             self.give_up_at.get_or_insert(now + PATIENCE);
         }
         if self.give_up_at.is_some_and(|at| now >= at) {

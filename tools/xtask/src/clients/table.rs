@@ -31,7 +31,7 @@ impl Row {
         }
     }
 
-    /// Creates the row of a client that is not there, or cannot be built.
+    /// Creates the row of a client that is missing, or cannot be built.
     pub(crate) fn absent(client: Client, reason: String) -> Self {
         Self {
             reason: Some(reason),

@@ -79,7 +79,7 @@ pub(super) enum Plan {
 const FLAP: Duration = Duration::from_millis(200);
 /// The link that flaps.
 pub(super) const FLAPPING: usize = 1;
-/// Both sides have met and exchange messages by then.
+/// Both sides are connected and exchange messages by then.
 const FIRST: Duration = Duration::from_millis(1500);
 
 /// Makes the troubles, until it is stopped.

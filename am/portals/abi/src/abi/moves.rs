@@ -89,8 +89,8 @@ fn both(get_md: u32, put_md: u32) -> Result<Kind, Code> {
 }
 
 /// Makes each operation two functions of C: the one that begins it, and the one that sets it on a counting
-/// event. The block looks at the arguments; its value is the kind of interface, the process that is met
-/// first, and the operation.
+/// event. The block looks at the arguments; its value is the kind of interface, the process to
+/// connect first, and the operation.
 macro_rules! moves {
     ($(
         $(#[$about:meta])*

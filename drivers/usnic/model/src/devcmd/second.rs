@@ -38,7 +38,7 @@ pub(crate) struct Devcmd2 {
     was_enabled: bool,
     results: Option<Results>,
     pub(crate) busy: Option<Busy>,
-    /// The command under way wants no result.
+    /// The command under way needs no result.
     is_silent: bool,
 }
 

@@ -261,7 +261,7 @@ impl Bounds {
     }
 }
 
-/// The words of a line, and what they may speak of.
+/// The words of a line, and the things that they may name.
 pub(super) struct Words<'a> {
     pub(super) words: std::iter::Peekable<std::str::SplitAsciiWhitespace<'a>>,
     pub(super) bounds: &'a Bounds,

@@ -259,7 +259,7 @@ impl Faults {
                 continue;
             }
             if rule.is_deed {
-                // A rule for all functions acts on the one that met it.
+                // A rule for all functions acts on the one that triggered it.
                 let target = Target {
                     scope: Scope::One(function),
                     ..rule.target

@@ -50,7 +50,7 @@ fn between(walk: &mut Walk, rail: &mut UsnicRail, (name, other): (&str, &mut Usn
             format!("{name} did not answer requests for its hardware address through the rings"),
             there,
             vec![Fix::hand(
-                "`doorbell-lab model vic` prints at its end how many frames met no filter or no buffer",
+                "`doorbell-lab model vic` prints at its end how many frames matched no filter or found no buffer",
             )],
         )),
         Ok(Some(came)) => judged(
