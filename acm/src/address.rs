@@ -156,7 +156,7 @@ pub const fn is_of_a_link(ip: IpAddr) -> bool {
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// The GID of all zeros, which stands for none.
+    /// The GID of all zeros, which means none.
     pub const NONE: Self = Self([0; 16]);
 
     /// Returns the GID that RoCE v2 derives from an IP address.

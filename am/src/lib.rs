@@ -1,7 +1,7 @@
 //! GASNet-style active messages, put and get over a Portals interface, with credits that migrate to where
 //! they are needed.
 //!
-//! A [`Conduit`] belongs to one process of a job and stands on an interface, [`doorbell_fabric::ni::Ni`], in
+//! A [`Conduit`] belongs to one process of a job and uses an interface, [`doorbell_fabric::ni::Ni`], in
 //! software (`doorbell-am-portals`) or hardware. It is sans-IO: no clock, socket, thread or file; its owner
 //! polls it, passes the time, and reads the environment and writes the statistics for it.
 //!

@@ -196,7 +196,7 @@ impl<N: Ni> Conduit<N> {
     }
 
     /// Returns how much data of a rank may wait for its headers. That of requests has taken credits that we
-    /// lent; that of replies answers requests of ours, which hold credits that it lent.
+    /// lent; that of replies answers our requests, which hold credits that it lent.
     fn most_data(&self, source: u32, id: Id) -> u16 {
         match self.credits.peer(source) {
             Some(peer) if self.credits.counts() && id == Id::RarAm => peer.loan(),

@@ -4,7 +4,7 @@
 //!   Short         arguments
 //!   Medium        arguments, padded to 8 bytes │ payload
 //!   packed Long   arguments, padded to 8 bytes │ offset in the segment (8 bytes, little endian) │ payload
-//!   Long          arguments                      (its payload comes by itself)
+//!   Long          arguments                      (its payload comes separately)
 //! ```
 
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};

@@ -94,7 +94,7 @@ pub(crate) struct Draft {
     pub(crate) other: u32,
     /// Bytes in the chunk.
     pub(crate) length: u32,
-    /// What an unpacked Long sends by itself.
+    /// What an unpacked Long sends separately.
     pub(crate) data: Option<DraftData>,
 }
 

@@ -301,7 +301,7 @@ pub fn between(clock: &Clock, cores: [usize; 2]) -> Result<f64, BenchError> {
     })
 }
 
-/// How a side rests between two looks.
+/// How a side rests between two polls.
 #[derive(Clone, Copy, PartialEq)]
 enum Pause {
     No,

@@ -31,7 +31,7 @@ use crate::stats::{Recorder, median};
 /// The name and version of the JSON (`bench/schema/compare-1.schema.json`).
 pub const SCHEMA: &str = "doorbell.compare/1";
 
-/// The method in one sentence, as it stands below the table.
+/// The method in one sentence, as it is printed below the table.
 pub const METHOD: &str = "99 % intervals of each run's own noise, distribution-free by order statistics: of its samples, \
 of the medians over its slices, widened by how much the bare exchange differs between the runs and by the clock's \
 step; worse or better only where two intervals do not touch";

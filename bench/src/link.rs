@@ -115,7 +115,7 @@ pub trait Link {
     /// Ends [`Link::begin_open`]: nothing is received any more but by the other calls.
     fn end_open(&mut self);
 
-    /// Whether the rail has let go of enough for another [`Link::try_send`].
+    /// Whether the rail has released enough for another [`Link::try_send`].
     ///
     /// # Errors
     /// Those of [`Link::send`].

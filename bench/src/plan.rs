@@ -82,7 +82,7 @@ pub struct Plan {
     pub spoil: Option<u64>,
     /// Open loops for `pingpong`: messages leave at intended times.
     pub open: Option<Asked>,
-    /// Whether `pingpong` measures each direction by itself, too.
+    /// Whether `pingpong` measures each direction separately, too.
     pub one_way: bool,
     /// The layer that carries the messages.
     pub layer: Layer,

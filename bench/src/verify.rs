@@ -120,7 +120,7 @@ fn seed(from: u32, bytes: usize) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&from.to_le_bytes()), &(bytes as u64).to_le_bytes())
 }
 
-/// The checksum of a message: the sequence number as it stands in the message, and what is behind the stamp.
+/// The checksum of a message: the sequence number as it is in the message, and what is behind the stamp.
 #[inline]
 fn checksum(seed: u32, sequence: &[u8], rest: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(seed, sequence), rest)

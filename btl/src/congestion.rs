@@ -1,11 +1,12 @@
 //! Congestion control: how many segments may be under way to one peer.
 //!
 //! Slow start, then a growth of two segments per round trip, the same for all, so that flows become equal. A
-//! loss is answered once per window, and only when it looks like congestion: a queue stands on the way (round
-//! trips much longer than the shortest), or more than one in forty segments of the window were lost (what was
-//! lost in one piece counts as one). A link that drops one frame in a hundred at random is not congested, and
-//! halving the window for it would cost most of its goodput. Time-outs halve. What was concluded from a loss
-//! that was none (the peer was away, and got everything twice) is taken back (RFC 4015).
+//! loss is answered once per window, and only when it looks like congestion: there is a queue on the path
+//! (round trips much longer than the shortest), or more than one in forty segments of the window were lost
+//! (what was lost in one piece counts as one). A link that drops one frame in a hundred at random is not
+//! congested, and halving the window for it would cost most of its goodput. Time-outs halve. What was
+//! concluded from a loss that was none (the peer was away, and got everything twice) is taken back (RFC
+//! 4015).
 
 /// The congestion window of one peer, in segments. In 16 bits each: a window has at most 4096, and idle peers
 /// are many.

@@ -302,7 +302,7 @@ impl Core {
         Ok(())
     }
 
-    /// The target's word on an operation of ours.
+    /// The target's report on one of our operations.
     pub(crate) fn on_end(&mut self, peer: PeerIndex, payload: SharedBytes<'_>) -> Result<(), Drop> {
         let header: wire::End = zerocopy::transmute!(payload.read::<24>(0).ok_or(Drop::Malformed)?);
         let Some((handle, operation)) = self.operations.open_at(peer, header.op.get()) else {

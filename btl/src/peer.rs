@@ -59,7 +59,7 @@ pub(crate) mod about {
     pub(crate) const QUEUED: u32 = READY | ACK_NOW | ACK_LATER | TIMEOUT | PROBE;
 }
 
-/// The peer index that stands for none: half as long as an option, since idle peers are many.
+/// The peer index that means none: half as long as an option, since idle peers are many.
 const NO_PEER: PeerIndex = PeerIndex(u32::MAX);
 
 /// One peer, and its present connection.

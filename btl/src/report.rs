@@ -16,9 +16,9 @@ pub struct InUse {
     pub segments: usize,
     /// Messages under reassembly.
     pub reassemblies: usize,
-    /// One-sided transfers of ours and answers to peers, and puts of peers, that have begun.
+    /// Our one-sided transfers, answers to peers, and puts of peers that have begun.
     pub transfers: usize,
-    /// Operations of ours that have not ended.
+    /// Our operations that have not ended.
     pub operations: usize,
     /// Pieces of memory that are exposed.
     pub exposures: usize,

@@ -70,7 +70,7 @@ impl Rtt {
         self.backoff = 0;
         if sample == 0 {
             // Sent and answered between two calls of `progress`: too short to be seen, and no measure of
-            // anything but that no queue stands on the way.
+            // anything but that there is no queue on the path.
             self.gathered = 1;
             self.variation -= self.variation / 4;
             self.smooth = (self.smooth - self.smooth / 8).max(1);
@@ -171,7 +171,7 @@ impl Rtt {
         (self.smooth > 0).then_some(self.smooth)
     }
 
-    /// Whether the last round trips took so much longer than the shortest that a queue must stand on the way:
+    /// Whether the last round trips took so much longer than the shortest that there must be a queue:
     /// more than twice as long, and by more than the clock's and the acknowledgement's own delay. The
     /// shortest of them are what counts: long ones come from a peer that computes, while a queue makes all of
     /// them long.

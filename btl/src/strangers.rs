@@ -38,7 +38,7 @@ struct Note {
     again: u64,
 }
 
-/// Ids of connections that are not open here, of which frames came lately.
+/// Ids of connections that are not open here, of which frames came recently.
 #[derive(Debug)]
 pub(crate) struct Strangers {
     notes: Vec<Note>,

@@ -1,4 +1,4 @@
-//! The end of a connection to a peer, and of ourselves.
+//! The end of a connection to a peer, and of the whole BTL.
 
 use std::collections::HashMap;
 

@@ -284,7 +284,7 @@ impl Core {
         let peer = &mut self.peers[index];
         let segment = &mut self.segments[id];
         peer.send.post(segment, self.clock.now());
-        // A narrow window closes before the peer answers by itself. One answer opens all of it.
+        // A narrow window closes before the peer answers unasked. One answer opens all of it.
         let window = peer.congestion.window();
         let narrow =
             window < 2 * LIGHT * self.config.ack_every && peer.send.flight() >= window && peer.has_work();

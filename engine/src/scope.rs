@@ -9,7 +9,7 @@
 //! returns, whatever way it returns; the guard holds the engine from before the loan is made, so that it can.
 //! A request of a [`Scope`] is written into the world's ledger; [`World::scope`] does not return (nor unwind)
 //! before every entry of the scope has ended or was ended by force. Neither depends on the user's handles:
-//! they may be dropped, leaked or forgotten. "Ended" means that the PML has let go of the memory
+//! they may be dropped, leaked or forgotten. "Ended" means that the PML has released the memory
 //! (`Pml::test`, or `Pml::abort` with the answer `Now`), or that the thread that held it has ended.
 
 use std::cell::Cell;

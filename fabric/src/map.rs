@@ -466,7 +466,7 @@ impl Words {
         })
     }
 
-    /// Returns one word by itself, without a check at each use; `None` beyond the end.
+    /// Returns one word, without a check at each use; `None` beyond the end.
     #[inline]
     pub fn word(&self, index: usize) -> Option<Word> {
         let at = NonNull::from(self.get(index)?);

@@ -477,7 +477,7 @@ pub trait Arrivals {
     /// A message of `peer`. After the return, its bytes belong to the rail again.
     fn message(&mut self, peer: PeerIndex, inbound: Inbound<'_>);
 
-    /// An operation or fence of ours ended; an atomic brings the old value, everything else brings zero.
+    /// One of our operations or fences ended; an atomic brings the old value, everything else brings zero.
     fn completed(&mut self, op: OpId, outcome: Result<u64, OpError>);
 }
 

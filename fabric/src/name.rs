@@ -59,7 +59,7 @@ pub const NAME_MAX: usize = 128;
 impl FromStr for RailName {
     type Err = RailError;
 
-    /// Reads a name; the kind must be one of [`KINDS`]. Names are shown on terminals and stand in lists and
+    /// Reads a name; the kind must be one of [`KINDS`]. Names are shown on terminals and occur in lists and
     /// file names, so they hold no blanks, commas and control characters.
     fn from_str(text: &str) -> Result<Self, RailError> {
         let odd = |c: char| c.is_whitespace() || c.is_control() || c == ',';

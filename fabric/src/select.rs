@@ -133,7 +133,7 @@ pub enum Lost {
         /// Why it cannot be reached.
         reason: String,
     },
-    /// The peer has no rail left for it: those that it meets are paired with others of ours.
+    /// The peer has no rail left for it: those that it reaches are paired with our other rails.
     NoneLeft,
     /// Both ends have paired it, and it cannot be opened here.
     Broken {
@@ -350,7 +350,7 @@ fn judge(
     }
 }
 
-/// Returns why a rail of ours that could be used is in no pair.
+/// Returns why one of our rails that could be used is in no pair.
 fn why_alone(candidate: &Candidate, published: Published<'_>) -> Lost {
     let Published { ours, theirs, .. } = published;
     let Some(own) = ours

@@ -148,7 +148,7 @@ impl Wheel {
 
     /// Moves the guests of all slots that begin at the cursor, which has just reached them, to narrower ones.
     ///
-    /// All of them at once, since the cursor must not stand in a slot whose guests are still there. No guest
+    /// All of them at once, since the cursor must not be in a slot whose guests are still there. No guest
     /// is moved into such a slot: one that stays above level 0 goes at least 8 slots ahead, and, as the
     /// cursor is at the beginning of the wider slot that they leave, fewer than 64.
     pub(crate) fn spread(&mut self, mut deadline_of: impl FnMut(u32) -> u64) {

@@ -88,7 +88,7 @@ const _: () =
 pub enum Kind {
     /// A message of a stream.
     Data,
-    /// An acknowledgement by itself.
+    /// An acknowledgement without data.
     Ack,
     /// A request for the peer's epoch and acknowledgement, answered by a [`Kind::Ack`].
     Probe,

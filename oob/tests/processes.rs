@@ -25,7 +25,7 @@ const RANKS: u32 = 3;
 const LIMIT: Duration = Duration::from_secs(120);
 /// The variable that sets the rank and the life of a process of this test.
 const WHO: &str = "DOORBELL_TEST_WHO";
-/// What stands before a contact in the output of such a process.
+/// The prefix of a contact in the output of such a process.
 const HERE: &str = "contact ";
 const TEST: &str = "processes_talk_over_shared_memory_and_one_that_is_killed_is_replaced";
 

@@ -246,7 +246,7 @@ fn strangers_are_refused_and_counted_and_cost_nothing_that_lasts() {
         let more = |count: fn(&Counters) -> u64| count(&counters) - count(&before.2);
         assert!(more(|all| all.accepted) >= 10_000);
         assert_eq!(more(|all| all.wrong_key), 50);
-        // A length that no session has is no head of ours.
+        // A length that no session has does not begin one of our frames.
         assert_eq!(more(|all| all.garbage), 100);
         assert_eq!(more(|all| all.unproved), 20);
         assert!(more(|all| all.late + all.evicted) >= 100, "the silent and the slow");

@@ -1,5 +1,5 @@
 //! Long messages over several paths at a time: each part takes the path on which it will be there first, by
-//! what each path has carried lately, and a slow path is not given what the others will have carried before
+//! what each path has carried recently, and a slow path is not given what the others will have carried before
 //! it.
 //!
 //! Shares that are fixed beforehand (reference: bfo, section 6) are right as long as nothing changes; here

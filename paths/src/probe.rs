@@ -94,7 +94,7 @@ impl Probes {
         self.to_answer = Some(number);
     }
 
-    /// The answer to a probe of ours arrived.
+    /// The answer to one of our probes arrived.
     pub(crate) fn answer(&mut self, number: u32) {
         self.answered = Some(number);
     }

@@ -10,9 +10,9 @@
 //!      └───────────────────────────── steady ──────────────────────┘
 //! ```
 //!
-//! A path that is down also returns without a call of ours, when the peer's call reached us. A returning path
-//! that owes answers stays: its probes are what it owes, and a process that did not run for a while is no
-//! path that broke. Where it did break, its rail reports so.
+//! A path that is down also returns without one of our calls, when the peer's call reached us. A returning
+//! path that owes answers stays: its probes are what it owes, and a process that did not run for a while is
+//! no path that broke. Where it did break, its rail reports so.
 //!
 //! The table is complete; what is not in it moves nothing. Source: design, section 7; the states of Open
 //! MPI's BFO are Up and Down alone (reference: bfo, sections 7 and 11).
@@ -57,7 +57,7 @@ impl PathState {
         Self::ALL.get(usize::try_from(number).ok()?).copied()
     }
 
-    /// Returns whether a path broke between two looks at it: it was in this state before, and is in the state
+    /// Returns whether a path broke between two checks: it was in this state before, and is in the state
     /// `now`.
     #[must_use]
     pub const fn has_failed(self, now: Self) -> bool {

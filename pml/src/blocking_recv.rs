@@ -139,7 +139,7 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    /// The next looks, with a poll of everything before each.
+    /// The next checks, with a poll of everything before each.
     #[inline(never)]
     fn recv_by_polling(&mut self, mut waiting: BlockingRecv, looks: u32) -> Option<usize> {
         let (from, context, tag, room) = (waiting.rank, waiting.context, waiting.tag, waiting.room);

@@ -120,7 +120,7 @@ impl Core {
         }
     }
 
-    /// Answers a word about a message that no request of ours knows. An honest peer takes its answers.
+    /// Answers a word about a message that none of our requests knows. An honest peer takes its answers.
     #[cold]
     pub(crate) fn queue_answer(&mut self, rank: Rank, head: Head) {
         if self.peers[rank].backlog.control_len() < ANSWERS_MOST {

@@ -24,7 +24,7 @@ use crate::rank::Rank;
 use crate::rendezvous::tasks::Step;
 use crate::request::Outcome;
 
-/// Pause between two looks after which all rails are polled at once.
+/// Pause between two polls after which all rails are polled at once.
 const PAUSE: Duration = Duration::from_micros(20);
 
 /// The point-to-point message layer of one rank, over any number of rails. See the crate's first page.
@@ -342,7 +342,7 @@ impl<M: Message> Pml<M> {
     }
 
     /// Orderly end: pushes out what waits, also for a path that may come back, and waits for the peers to
-    /// receive those sends that were reported as done and still need an answer of theirs; then closes the
+    /// receive those sends that were reported as done and still need an answer; then closes the
     /// rails. To be called with a fresh `now` until it answers `true`, which it does at `by` at the latest.
     pub fn close(&mut self, now: Time, by: Time) -> bool {
         self.progress(now);

@@ -16,7 +16,7 @@ use crate::rank::Rank;
 pub struct RailId(pub u16);
 
 impl RailId {
-    /// The rail number that stands for none.
+    /// The rail number that means none.
     pub(crate) const NONE: Self = Self(u16::MAX);
 
     #[inline]
@@ -25,7 +25,7 @@ impl RailId {
     }
 }
 
-/// The rank that stands for none, for a peer of a rail that belongs to no rank.
+/// The rank that means none, for a peer of a rail that belongs to no rank.
 pub(crate) const NO_RANK: Rank = Rank(u32::MAX);
 
 /// A rail, and what the PML keeps with it.

@@ -323,7 +323,7 @@ pub(crate) const fn head_len(kind: u8) -> Option<usize> {
     })
 }
 
-/// A header that is sent by itself: its bytes, and how many.
+/// A header without a body: its bytes, and how many.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     bytes: [u8; HEAD_MAX],

@@ -692,7 +692,7 @@ impl Consumer {
         false
     }
 
-    /// Whether a message is there, complete or impossible: a look at one word.
+    /// Whether a message is there, complete or impossible: reads one word.
     #[inline]
     #[must_use]
     pub fn is_ready(&self) -> bool {

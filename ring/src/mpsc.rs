@@ -84,7 +84,7 @@ struct Stamped<T> {
 struct Shared<T> {
     /// Next position to be claimed by a sender.
     tail: Pad<AtomicUsize>,
-    /// Where the receiver stood when it was dropped; what lies between here and tail is dropped at the end.
+    /// Where the receiver was when it was dropped; what lies between here and tail is dropped at the end.
     left: Pad<AtomicUsize>,
     /// The receiver is gone.
     closed: AtomicBool,
@@ -242,7 +242,7 @@ impl<T> Sender<T> {
                 }
             } else {
                 let now = shared.tail.load(Ordering::Relaxed);
-                // Behind: the slot still holds the value of a lap ago, and tail stands here: full. Otherwise
+                // Behind: the slot still holds the value of a lap ago, and tail is here: full. Otherwise
                 // another sender was faster, and the check is repeated at the new position.
                 if turn < 0 && now == position {
                     return Err(Refused::Full(value));

@@ -201,7 +201,7 @@ fn serves_groups(user: u32) -> Result<(), ToolError> {
     )))
 }
 
-/// A group's number, by itself or by its name in /etc/group.
+/// A group's number, given as a number or by its name in /etc/group.
 fn group(text: &str) -> Result<u32, ToolError> {
     let groups = std::fs::read_to_string("/etc/group").unwrap_or_default();
     let number = |line: &str| -> Option<u32> {

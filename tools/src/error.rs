@@ -117,7 +117,7 @@ impl ToolError {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// The number to end with (the table stands at [`Exit`]).
+    /// The number to end with (the table is at [`Exit`]).
     pub fn exit(&self) -> Exit {
         match self {
             Self::Usage(_) => Exit::Usage,

@@ -33,7 +33,7 @@ const WORDS_MAX: usize = 1 << 20;
 const LISTENING: Duration = Duration::from_secs(10);
 /// The interval between two checks whether it does.
 const LOOK: Duration = Duration::from_millis(5);
-/// The longest time that a server has to end by itself after its client.
+/// The longest time that a server has to end on its own after its client.
 const LEAVE: Duration = Duration::from_secs(2);
 /// The longest wait for a program's output after its end: a child of its own may still hold the pipe open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -434,7 +434,7 @@ fn nothing() -> Receiver<String> {
 }
 
 /// Reads a pipe to its end in a thread of its own, which calls `hear` for each piece; a program that prints
-/// without end fills no memory of ours.
+/// without end fills none of our memory.
 fn listen_to(mut pipe: impl Read + Send + 'static, hear: impl Fn() + Send + 'static) -> Receiver<String> {
     let (said, heard) = sync_channel(1);
     std::thread::spawn(move || {

@@ -9,7 +9,7 @@ use crate::error::ToolError;
 /// Outputs as they were named: the flag, and what was given.
 pub type Named<'a> = (&'static str, &'a Path);
 
-/// The standard output, by the name that stands for it.
+/// The name of the standard output.
 const STDOUT: &str = "-";
 
 /// Checks that every output can be written and that no two are the same; leaves nothing behind.
@@ -44,7 +44,7 @@ pub fn check(outputs: &[Named<'_>]) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// Checks that `name` can stand for captures, and that those of `ranks` can be made beside `outputs`.
+/// Checks that `name` can be used for captures, and that those of `ranks` can be made beside `outputs`.
 ///
 /// # Errors
 /// With the name, and what is wrong with it.
@@ -111,7 +111,7 @@ pub fn write(name: &Path, text: &str, out: &mut dyn Write) -> Result<(), ToolErr
     })
 }
 
-/// Whether the name stands for the standard output.
+/// Whether the name means the standard output.
 pub fn is_stdout(name: &Path) -> bool {
     name == Path::new(STDOUT)
 }

@@ -1,4 +1,4 @@
-//! The IP multicast groups that stand for InfiniBand groups.
+//! The IP multicast groups that replace InfiniBand groups.
 //!
 //! A multicast GID *is* an IPv6 multicast address, and is used as one. Over IPv4 the group is `239.255.x.y`,
 //! of the site-local block (RFC 2365, section 6.1), where x and y are the first two bytes of BLAKE2s of the

@@ -165,7 +165,7 @@ impl Prober {
         true
     }
 
-    /// Ends a probe if nothing more can come of it.
+    /// Ends a probe if it can bring nothing more.
     fn settle(&mut self, now: Time, id: ProbeId) {
         let over = self.open.get(&id).is_some_and(|probe| probe.sizes.is_over(now));
         if over && let Some(probe) = self.open.remove(&id) {

@@ -12,7 +12,7 @@
 //! belong.
 //!
 //! Reading InfiniBand's properties has been tested on artificial trees of files only, not on a device. sysfs
-//! has neither the MTU of a port nor the response time of its subnet: usual values stand for both.
+//! has neither the MTU of a port nor the response time of its subnet: usual values replace both.
 //!
 //! reference: acm, sections 7 and 9.
 

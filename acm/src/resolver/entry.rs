@@ -139,7 +139,7 @@ impl Membership {
         }
     }
 
-    /// Returns the properties of a port by itself.
+    /// Returns the properties of a port without a path.
     pub(super) fn of_port(endpoint: &Endpoint) -> Self {
         Self::of(Group::new(endpoint.pkey, endpoint.rate, endpoint.mtu))
     }

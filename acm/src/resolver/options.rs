@@ -70,7 +70,7 @@ pub struct Options {
     /// for example.
     pub has_sa: bool,
     /// Whether messages that are not [trusted](super::Sender::trusted) are dropped. Then only answers to
-    /// queries of ours teach addresses, since queries of others may be replayed.
+    /// our queries teach addresses, since queries of others may be replayed.
     pub authenticated: bool,
     /// Whether every path is probed before it is used, not only those beyond a router.
     pub verify: bool,
@@ -80,8 +80,8 @@ pub struct Options {
     /// How long an address is used without another query after the last message of its owner: 1 s; zero for
     /// ever. It bounds to two seconds how long a renumbered, restarted or unreachable host stays unnoticed.
     ///
-    /// A confirmation costs one unicast message. Entries used lately are confirmed in the background, so that
-    /// queries need not wait for it.
+    /// A confirmation costs one unicast message. Entries used recently are confirmed in the background, so
+    /// that queries need not wait for it.
     pub confirm: Duration,
     /// Maximum number of addresses confirmed in the background: 64. It bounds a host's traffic, whatever the
     /// size of the network.

@@ -1,7 +1,7 @@
 //! A search: from what is known about a destination to a usable path.
 //!
 //! ```text
-//!             known, not confirmed lately          nothing known            beyond a router
+//!             known, not confirmed recently        nothing known            beyond a router
 //!                        │                             │                         │
 //!                        ▼          silent             ▼                         │
 //!                     Confirm ───────────────────► Address ──► nobody: failed   │

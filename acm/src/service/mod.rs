@@ -98,7 +98,7 @@ impl Settings {
     }
 }
 
-/// Why a service cannot start, or has stopped by itself.
+/// Why a service cannot start, or why it stopped unasked.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServiceError {

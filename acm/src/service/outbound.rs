@@ -6,7 +6,7 @@
 //!                          └── 0.5, 1, 2, 4, … 30 s later, where the system refused it
 //! ```
 //!
-//! An interface that goes and comes back between two looks is no change of this host; retrying restores what
+//! An interface that goes and comes back between two checks is no change of this host; retrying restores what
 //! was lost with it.
 
 use std::net::SocketAddr;

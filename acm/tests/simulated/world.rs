@@ -530,7 +530,7 @@ impl World {
         }
     }
 
-    /// The path is one that was true lately.
+    /// The path is one that was true recently.
     fn check(&self, open: &Open, path: &Path) {
         let lately = |place: &&Place| place.until + TRUE_FOR >= self.now && place.since <= self.now;
         let node = &self.nodes[open.about];

@@ -81,7 +81,7 @@ impl Core {
         self.end_put(op, outcome);
     }
 
-    /// A put of ours has ended.
+    /// One of our puts has ended.
     #[inline]
     pub(crate) fn end_put(&mut self, op: u32, outcome: Outcome) {
         let Outcome {

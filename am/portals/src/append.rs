@@ -229,7 +229,7 @@ impl Iface {
         }
     }
 
-    /// The *_OVERFLOW event, and what comes of it for the overflow entry.
+    /// The *_OVERFLOW event, and its effect on the overflow entry.
     fn post_taken(&mut self, consumer: &Consumer, kept: &Header) {
         let mut event = kept.event;
         event.kind = met_later(event.kind);
@@ -457,7 +457,7 @@ fn posting(slot: &EntrySlot, index: u32, filled: u64) -> Posting {
     }
 }
 
-/// The pattern of a match entry: rank, or node and process id each by itself; `node` gives a node's dense
+/// The pattern of a match entry: rank, or node and process id each separately; `node` gives a node's dense
 /// number.
 pub(crate) fn pattern_of(entry: &Entry, logical: bool, node: Option<u16>) -> Pattern {
     use doorbell_fabric::ni::{ANY, PID_ANY};

@@ -11,7 +11,7 @@ use crate::link::RailId;
 /// Settings of a [`Node`](crate::Node).
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// This process: node and process id, neither of them what stands for "any".
+    /// This process: node and process id, neither of them the value for "any".
     pub me: Process,
     /// The user that its operations are of.
     pub uid: u32,

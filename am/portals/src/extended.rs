@@ -122,7 +122,7 @@ impl Extended {
         if order(self) >= order(other) { self } else { other }
     }
 
-    /// The number nearest to `bits · 2^(exponent − BIAS − 126)`; the lowest bit may stand for all that are
+    /// The number nearest to `bits · 2^(exponent − BIAS − 126)`; the lowest bit may represent all that are
     /// below it.
     fn nearest(negative: bool, exponent: i32, bits: u128) -> Self {
         if bits == 0 {

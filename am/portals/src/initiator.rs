@@ -120,7 +120,7 @@ impl Core {
             .then_some(peer)
     }
 
-    /// Opens an operation of ours.
+    /// Opens one of our operations.
     #[inline(always)]
     pub(crate) fn open_ours(&mut self, role: Role, kind: Kind, peer: PeerId, md: u32) -> u32 {
         if let Some(peer) = self.peers.get_mut(peer) {
@@ -134,7 +134,7 @@ impl Core {
         self.ops.open(role, kind.number() as u8, peer.0, md)
     }
 
-    /// An operation of ours is over.
+    /// One of our operations is over.
     #[inline(always)]
     pub(crate) fn close_ours(&mut self, op: u32) {
         let Some(at) = self.ops.at(op) else { return };

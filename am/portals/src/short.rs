@@ -73,7 +73,7 @@ fn send_plain<M: Message>(
     Source { memory, at, length }: Source<'_>,
 ) -> Option<Result<(), Refused>> {
     let head = head.as_mut_bytes();
-    // Each kind of body by itself: so none is ever stored and looked at.
+    // Each kind of body separately: so none is ever stored and looked at.
     Some(match memory {
         Memory::One(Landing::Loan(loan)) => {
             link.send_here(peer, head, Body::Loan(loan.as_const().part(at, length)), false)

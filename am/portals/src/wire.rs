@@ -232,7 +232,7 @@ pub(crate) struct Source {
 const _: () = assert!(size_of::<Source>() == 32);
 
 impl Source {
-    /// The source that stands for none.
+    /// The source that means none.
     pub(crate) const NONE: Self = Self {
         way: U16::ZERO,
         reserved: [0; 6],

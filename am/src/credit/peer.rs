@@ -4,14 +4,14 @@
 //! ```text
 //!   as lender      loan      lent to it; what is on its way there or back counts
 //!                  held      of that, in requests that arrived and are not answered
-//!                  given     granted lately          ┐ decay at the end
-//!                  requested asked for more lately   │ of our epochs
+//!                  given     granted recently        ┐ decay at the end
+//!                  requested lacked recently         │ of our epochs
 //!                  refused   had nothing to give     ┘
 //!   as borrower    send      lent by it
 //!                  in_use    of that, in requests that are not answered
-//!                  stalls    requests that waited lately       ┐ decay when it
-//!                  peak      most in use lately                │ says that its
-//!                  revoked   given back lately                 ┘ epoch ended
+//!                  stalls    requests that waited recently     ┐ decay when it
+//!                  peak      most in use recently              │ reports that its
+//!                  revoked   given back recently               ┘ epoch ended
 //!   both           epoch, flags, links of the list of those who have more than the least
 //! ```
 
@@ -70,7 +70,7 @@ impl Peer {
         }
     }
 
-    /// Credits of ours that it has, or that are in flight to or from it: LoanCredits.
+    /// Our credits that it has, or that are in flight to or from it: LoanCredits.
     pub const fn loan(&self) -> u16 {
         self.loan
     }
@@ -80,12 +80,12 @@ impl Peer {
         self.held
     }
 
-    /// Granted to it lately: LoanGiven. Decayed when the peer was last dealt with.
+    /// Granted to it recently: LoanGiven. Decayed when the peer was last dealt with.
     pub const fn given(&self) -> u16 {
         self.given
     }
 
-    /// Requests of it that lacked credits lately: LoanRequested. Decayed when the peer was last dealt with.
+    /// Requests of it that lacked credits recently: LoanRequested. Decayed when the peer was last dealt with.
     pub const fn requested(&self) -> u16 {
         self.requested
     }
@@ -100,7 +100,7 @@ impl Peer {
         self.in_use
     }
 
-    /// Our requests to it that waited for credits lately: SendStalls.
+    /// Our requests to it that waited for credits recently: SendStalls.
     pub const fn stalls(&self) -> u16 {
         self.stalls
     }
@@ -110,7 +110,7 @@ impl Peer {
         self.peak
     }
 
-    /// Returns what it took back lately: SendRevoked.
+    /// Returns what it took back recently: SendRevoked.
     pub const fn revoked(&self) -> u16 {
         self.revoked
     }

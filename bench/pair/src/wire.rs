@@ -183,7 +183,7 @@ impl End {
         let end = |number: u8, out: &Wire, into: &Wire| Self {
             name: name.clone(),
             can: Capabilities {
-                // As the sockets of the kernel have them: no checksum of ours.
+                // As the sockets of the kernel have them: without our checksum.
                 features: Features {
                     checksum: true,
                     ..Features::default()

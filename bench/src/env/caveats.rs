@@ -323,7 +323,7 @@ fn noise(environment: &Environment, found: &mut Vec<Caveat>) {
     }
 }
 
-/// A rank that stood still for longer than this …
+/// A rank that stalled for longer than this …
 const STOOD_STILL: Duration = Duration::from_millis(100);
 /// … and for more than this share of the time did not measure meanwhile.
 const STOOD_STILL_SHARE: f64 = 0.01;

@@ -1,4 +1,4 @@
-//! What disturbed a rank during the measurement: the difference of two looks at `/proc`.
+//! What disturbed a rank during the measurement: the difference of two readings of `/proc`.
 
 use std::cell::RefCell;
 use std::fs;
@@ -44,7 +44,7 @@ pub struct Moved {
     pub cores: Vec<usize>,
 }
 
-/// What happened between two looks.
+/// What happened between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Noise {
     /// Ticks (a hundredth of a second each) that the hypervisor gave to another guest.
@@ -66,7 +66,7 @@ pub struct Noise {
     /// The number of those periods in which the quota was used up.
     #[serde(default)]
     pub throttled_periods: u64,
-    /// How long threads of the group stood still for that, all of them together.
+    /// How long threads of the group were stopped for that, all of them together.
     #[serde(default)]
     pub throttled_ns: u64,
 }

@@ -47,7 +47,7 @@ pub struct Row {
     /// `half_rtt_ns` is empty, because half of a queue belongs to neither direction.
     #[serde(default)]
     pub open: Option<Open>,
-    /// Each direction by itself, when that was requested and could be determined.
+    /// Each direction separately, when that was requested and could be determined.
     #[serde(default)]
     pub one_way: Option<OneWay>,
     /// The figures of each slice: repetitions, a few tens of milliseconds apart.

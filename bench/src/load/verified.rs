@@ -247,7 +247,7 @@ impl<L: Link> Session<'_, L> {
     }
 
     /// Requests the follower's counts. After a cut they are waited for as long as the follower's own deadline
-    /// may take, and the cut stands when they do not come.
+    /// may take, and the cut stays when they do not come.
     pub(super) fn ask_tally(&mut self) -> Result<(), BenchError> {
         let limit = 2 * self.link.deadline() + Duration::from_secs(1);
         if !self.is_cut() {

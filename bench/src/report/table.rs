@@ -362,7 +362,7 @@ fn knees(report: &Report, width: usize, text: &mut String) {
     }
 }
 
-/// Each direction by itself, or why there is none.
+/// Each direction separately, or why there is none.
 fn one_way(report: &Report, width: usize, text: &mut String) {
     for (row, one_way) in report
         .results

@@ -26,7 +26,7 @@ pub fn add(text: &mut String, words: &str, column: usize, indent: usize, width: 
     let (before, below) = (" ".repeat(column), " ".repeat(indent));
     let options = options(width).initial_indent(&before).subsequent_indent(&below);
     let filled = textwrap::fill(words, options);
-    // What stands before the first word is there already. (Of no words at all nothing is left, not even
+    // What precedes the first word is there already. (Of no words at all nothing is left, not even
     // that.)
     text.push_str(filled.get(column..).unwrap_or_default());
     text.push('\n');

@@ -222,7 +222,7 @@ fn what_is_not_genuine_is_not_delivered() {
     );
 }
 
-/// A peer of ours gone mad, or an attacker on the path where no MAC is: whatever it sends, nothing panics,
+/// A peer that misbehaves, or an attacker on the path where no MAC is: whatever it sends, nothing panics,
 /// nothing grows without bound, and no byte outside of what was exposed is touched.
 #[test]
 fn a_mad_peer_hurts_only_itself() {
@@ -267,7 +267,7 @@ fn a_mad_peer_hurts_only_itself() {
             let away = two.ends[0].driver().incoming();
             away.iter()
                 .for_each(|ring| while ring.borrow_mut().pop().is_some() {});
-            // Operations of ours, whose answers are made up.
+            // Our operations, whose answers are made up.
             let op = OpId(1 << 40 | hurt);
             let _ = two.ends[1].get(to[1], op, &remote, Landing::Region(region.whole()));
             let _ = two.ends[1].send(to[1], b"ours", Body::Empty);

@@ -61,7 +61,7 @@ fn all_peers_want(seed: u64, faults: Faults, config: &BtlConfig, wants: Wants) {
     world.ends.iter_mut().for_each(|end| end.sink.count_only = true);
     let memories = memories(&mut world);
     let mut random = Random::new(seed);
-    // What is left to start, per pair: shuffled, so that kinds and lengths stand in each other's way.
+    // What is left to start, per pair: shuffled, so that kinds and lengths get in each other's way.
     let mut left: Vec<Vec<Vec<(u8, usize)>>> = vec![vec![Vec::new(); RANKS]; RANKS];
     for i in 0..RANKS {
         for j in (0..RANKS).filter(|j| *j != i) {

@@ -132,7 +132,7 @@ fn exchange(
             btl.driver().stats()
         );
     }
-    // The peer may still wait for an acknowledgement of ours.
+    // The peer may still wait for one of our acknowledgements.
     let linger = Instant::now();
     while linger.elapsed() < Duration::from_millis(100) {
         btl.progress(end.now());

@@ -1,4 +1,4 @@
-//! Discovery: the virtual functions of this machine that this driver knows, with what stands in the way,
+//! Discovery: the virtual functions of this machine that this driver knows, with what prevents their use,
 //! without opening any.
 
 use doorbell_fabric::discover::{Candidate, Driver};

@@ -35,7 +35,7 @@ const SET_LONGEST: u32 = 5;
 
 /// How long the physical function may take for an answer. Linux's igb answers in an interrupt.
 const ANSWERS: Duration = Duration::from_secs(1);
-/// Between two looks of one who waits.
+/// Interval between two checks of a waiting caller.
 const LOOK: Duration = Duration::from_micros(50);
 
 /// Why there is no answer.
@@ -49,7 +49,7 @@ pub(crate) enum Silence {
     Gone,
 }
 
-/// What the physical function did by itself.
+/// What the physical function did unasked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MailboxEvents {
     /// The physical function resets, or has done so: all its state of this function is lost.

@@ -27,7 +27,7 @@ use crate::sleep::Sleep;
 const AGAIN: Duration = Duration::from_millis(200);
 /// Between two steps of an agreement: the physical function answers in an interrupt of its own.
 const STEP: Duration = Duration::from_micros(500);
-/// Bits of the status, and the speeds that they stand for.
+/// Bits of the status, and the speeds that they mean.
 const SPEEDS: [(u32, u32); 2] = [(STATUS_SPEED_1000, 1000), (STATUS_SPEED_100, 100)];
 
 /// Datagrams over the rings of an 82576's virtual function. See the crate's documentation.

@@ -45,7 +45,7 @@ pub enum State {
     /// Its queues are on.
     Running,
     /// Its queues are off, and [`Nic::reset`] turns them on again: the next step is due at this time, or at
-    /// the next look.
+    /// the next check.
     Resetting(Time),
     /// It is being given back, step by step.
     Leaving,
@@ -53,7 +53,7 @@ pub enum State {
     Closed,
 }
 
-/// What a look at a card found.
+/// The result of a check of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is there, whatever its link and its queues do.

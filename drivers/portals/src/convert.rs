@@ -125,7 +125,7 @@ pub(crate) const fn kind(number: u8) -> Option<EventKind> {
     })
 }
 
-/// Whether an event is of an operation of ours.
+/// Whether an event is of one of our operations.
 pub(crate) const fn is_initiators(kind: EventKind) -> bool {
     matches!(kind, EventKind::Reply | EventKind::Send | EventKind::Ack)
 }

@@ -111,7 +111,7 @@ struct MdRecord {
     unsure: bool,
 }
 
-/// An operation of ours.
+/// One of our operations.
 #[derive(Clone, Copy, Debug)]
 struct OpRecord {
     user_ptr: u64,

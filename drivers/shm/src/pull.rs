@@ -357,7 +357,7 @@ impl Pulls {
         self.settle();
     }
 
-    /// Whether peers still write to memory of ours.
+    /// Whether peers still write to our memory.
     pub(crate) fn is_written_to(&self) -> bool {
         !self.closing.is_empty()
     }

@@ -26,7 +26,7 @@ impl Plane {
 
 /// A seeded network on a virtual clock: a handle, cheap to clone.
 ///
-/// Nothing happens by itself: the clock stands still until [`SimNet::advance_to`],
+/// Nothing happens by itself: the clock stops until [`SimNet::advance_to`],
 /// [`SimNet::advance_to_next_event`] or a rail's `progress(now)` moves it. All of it is one state behind one
 /// uncontended lock, so that rails stay `Send` (an engine's world is); use from one thread is what makes a
 /// run repeatable.

@@ -27,7 +27,7 @@ use crate::stranger;
 /// * messages of a peer that was not opened here wait until it is, for ever, so that peer numbers are those
 ///   of `open`;
 /// * after a failure that `PeerUp` or `LinkUp` ends, ids go on, but what was accepted before is not sent
-///   again: `reclaim` it. Until then the watermark stands below it; ids that were given back count as no gap;
+///   again: `reclaim` it. Until then the watermark stays below it; ids that were given back count as no gap;
 /// * an exposure's key comes from the network's seed: repeatable, and no secret.
 #[derive(Debug)]
 pub struct SimRail {

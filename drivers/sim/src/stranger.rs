@@ -49,7 +49,7 @@ impl Net {
         }
     }
 
-    /// The next sender that the owner of `nic` has not opened, and that was not reported lately.
+    /// The next sender that the owner of `nic` has not opened, and that was not reported recently.
     pub(crate) fn stranger(&mut self, nic: u32) -> Option<Caller> {
         let untold = &mut self.nics[nic as usize].unknown.untold;
         if untold.is_empty() {

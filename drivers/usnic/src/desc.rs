@@ -16,7 +16,7 @@ pub const ENTRY: usize = 16;
 pub struct SendDescriptor {
     /// Bus address of the bytes.
     pub address: U64,
-    /// Bits 0 to 13: how many. (0 stands for 16384 `[I]`; it is never sent from here.)
+    /// Bits 0 to 13: how many. (0 means 16384 `[I]`; it is never sent from here.)
     pub length: U16,
     /// Bit 1: loopback; bits 2 to 15: `mss`, which selects checksums where the mode is 0.
     pub mss: U16,

@@ -6,7 +6,7 @@
 //! | a register reads as ones, or a read gets no reply; also while the queues are set up again | the rail ends: the device is gone |
 //! | `error_status` is set, or a queue does not run | the queues are set up again |
 //! | completions that cannot be, with some missing before; a completion queue that stands still | the same |
-//! | nothing comes of a doorbell | it is rung again; after a second the queues are set up again |
+//! | a doorbell has no effect | it is rung again; after a second the queues are set up again |
 //! | the link went away and is back | the same: filters may be gone with it |
 //! | who steers is gone, or has lost everything | down until it is back, then the same |
 //! | the firmware has failed, or the vNIC's MTU is below ours | nothing is sent, and the rail is down, until that is over |

@@ -12,7 +12,7 @@
 //! Each channel is a queue pair of its own; its frames come to it by a filter.
 //!
 //! **Nothing of this has ever run on a VIC.** It was written from what public drivers do (`docs/usnic.md`);
-//! what they state stands here without a mark, `[I]` is inferred from what they do, `[U]` is unknown and
+//! what they state has no mark here, `[I]` is inferred from what they do, `[U]` is unknown and
 //! therefore a setting, or left alone. It is tried over a model of the adapter that was written from the same
 //! sources and apart from it: passing there is not passing on a VIC.
 //!

@@ -51,10 +51,10 @@ pub struct News {
     pub link_downs: u32,
 }
 
-/// What a look at the area shows.
+/// The result of reading the area.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotifyRead {
-    /// What stands there.
+    /// The values there.
     News(News),
     /// The device has written nothing yet.
     Nothing,
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn an_older_firmware_keeps_fewer_words() {
         let mut bytes = area([1, 10_000, 1500, 0, 0, 0, 0, 0, 0]);
-        // Beyond the 16 bytes that it keeps stands whatever stood there.
+        // Beyond the 16 bytes that it writes the old values stay.
         bytes[32] = 77;
         let NotifyRead::News(news) = read(SharedBytes::of(&bytes), 16) else {
             panic!()

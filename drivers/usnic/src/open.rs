@@ -39,10 +39,10 @@ use crate::wq::SendRing;
 
 /// How long all steps to running queues may take together; each has a shorter limit of its own.
 const LIMIT: Duration = Duration::from_secs(15);
-/// How long an agent of a model may take to start, and between two looks for it.
+/// How long an agent of a model may take to start, and the interval between two checks for it.
 const STARTING: Duration = Duration::from_secs(1);
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
-/// Between two looks at a step.
+/// Interval between two checks of a step.
 const BETWEEN: Duration = Duration::from_micros(20);
 /// Where agents of this machine's physical functions listen.
 const RUN: &str = "/run/doorbell";
@@ -162,7 +162,7 @@ fn table_error(name: &RailName, bad: rail_name::BadResources) -> RailError {
     )
 }
 
-/// Refusals that come of another function's number, where one was set: of a filter (error 1), of a queue pair
+/// Refusals caused by another function's number, where one was set: of a filter (error 1), of a queue pair
 /// (error 6).
 fn by_number(config: &UsnicConfig, object: &Object, trouble: Trouble) -> Trouble {
     let (Some(number), Some(Errno::INVALID | Errno::STATE)) = (config.function, trouble.errno()) else {

@@ -40,7 +40,7 @@ const SPEC_FLAGS: u64 = 0;
 const FLAG_USNIC: u64 = 0x2000;
 /// The most types of filters that have to be known: UDP over IPv4.
 const FILTER_UDP: u64 = 1;
-/// Between two looks at a command.
+/// Interval between two checks of a command.
 const BETWEEN: Duration = Duration::from_micros(100);
 /// How many filters are remembered until they are removed.
 const ORPHANS_MOST: usize = 256;

@@ -57,7 +57,7 @@ const _: () = assert!(offset_of!(WorkQueue, error_status) == 0x50);
 /// The ring of devcmd2 has a work queue's registers.
 pub(crate) type CommandRing = WorkQueue;
 
-/// A receive queue. Up to `fetch` as a work queue, then not: no `dca_value` stands before the error
+/// A receive queue. Up to `fetch` as a work queue, then not: no `dca_value` precedes the error
 /// registers.
 #[repr(C)]
 pub(crate) struct ReceiveQueue {

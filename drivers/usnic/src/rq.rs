@@ -141,7 +141,7 @@ impl ReceiveRing {
         let index = tail as u32;
         match &self.bell {
             Bell::Mapped(queue) => queue.posted.put(index),
-            // A device that is gone is found at the next look.
+            // A device that is gone is found by the next check.
             Bell::Called(window) => _ = window.write32(offset_of!(ReceiveQueue, posted), index),
         }
     }

@@ -2,7 +2,7 @@
 //! and a timer.
 //!
 //! Interrupts are optional: whether a function's completion queues have any depends on its firmware. Without
-//! them a timer wakes who sleeps every millisecond. (usNIC's provider sleeps 1 µs to 5 ms between two looks.)
+//! them a timer wakes who sleeps every millisecond. (usNIC's provider sleeps 1 µs to 5 ms between two polls.)
 //!
 //! Source: libfabric `usd_queues.c` and `vnic_intr.c`: no timer, no credits, masked when raised, let through
 //! again by `mask = 0`.
@@ -107,7 +107,7 @@ impl Sleep {
 
     fn mask(&self, value: u32) {
         for window in &self.registers {
-            // A device that is gone is found at the next look.
+            // A device that is gone is found by the next check.
             let _ = window.write32(offset_of!(Interrupt, mask), value);
         }
     }

@@ -117,7 +117,7 @@ impl SendRing {
             // For one frame, with what it is about to read; usNIC does the same.
             Bell::Mapped(_, wide) if is_single => wide.put(hinted(index, self.hint.0, self.hint.1)),
             Bell::Mapped(plain, _) => plain.posted.put(index),
-            // A device that is gone is found at the next look.
+            // A device that is gone is found by the next check.
             Bell::Called(window) => {
                 let at = offset_of!(WorkQueue, posted);
                 let _ = if is_single {
@@ -193,7 +193,7 @@ impl doorbell_packet::SendRing for SendRing {
 
     #[inline]
     fn headers(headers: &Headers, length: usize) -> Packed {
-        // Both checksums are made from scratch by the device, whatever stands there.
+        // Both checksums are made from scratch by the device, whatever is there.
         headers.without_checksums(length)
     }
 }

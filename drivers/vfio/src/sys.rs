@@ -70,7 +70,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-/// The flags of a device (VFIO_DEVICE_GET_INFO), which vfio-ioctls keeps to itself.
+/// The flags of a device (VFIO_DEVICE_GET_INFO), which vfio-ioctls does not export.
 pub(crate) fn device_flags(device: BorrowedFd<'_>) -> io::Result<u32> {
     // argsz, flags, num_regions, num_irqs.
     let mut words = words_of(&[16, 0, 0, 0]);

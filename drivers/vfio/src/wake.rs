@@ -63,7 +63,7 @@ impl WakeSet {
 
     /// Lets something else wake, too.
     pub fn watch(&self, fd: BorrowedFd<'_>) {
-        // One that is watched already, or a set that is full: then the next look finds what there is.
+        // One that is watched already, or a set that is full: then the next poll finds what there is.
         let _ = epoll::add(&self.epoll, fd, EventData::new_u64(0), EventFlags::IN);
     }
 

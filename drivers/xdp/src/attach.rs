@@ -51,7 +51,7 @@ pub(crate) fn attach(
         Err((error, _)) if error.raw_os_error() == Some(libc::EINVAL) => sys::load(&program, false),
         other => other,
     };
-    // The verifier ends with its statistics; the reason stands before them.
+    // The verifier's log ends with its statistics; the reason precedes them.
     let reason = |said: &str| {
         let mut lines = said.lines().filter(|line| !line.starts_with("processed "));
         lines.next_back().map(str::to_owned)

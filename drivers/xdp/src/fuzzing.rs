@@ -354,7 +354,7 @@ mod tests {
         goes_on(&mut rx, &mut kernel);
     }
 
-    /// With all buffers full of frames that are not read, the rings wait, and go on where they stood.
+    /// With all buffers full of frames that are not read, the rings wait, and go on where they were.
     #[test]
     fn frames_of_several_chunks_wait_for_buffers() {
         let (mut rx, mut kernel) = receiver(true).unwrap();

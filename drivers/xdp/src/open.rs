@@ -229,7 +229,7 @@ fn in_mode(
 
 /// Devices that restart for a program take their link down for it, and restart a queue for each socket that
 /// is bound. The second is left until the first is over: where both met, an emulated igb under Linux 7.3
-/// stood still now and then, as if an interrupt were lost (the cause is not proved). A link that does not
+/// stalled now and then, as if an interrupt were lost (the cause is not proved). A link that does not
 /// come back is no reason not to open the rail.
 fn wait_for_link(interface: u32) {
     let begun = Instant::now();

@@ -57,7 +57,7 @@ pub struct XdpTx {
     limit: usize,
     /// The most chunks of a frame.
     pieces: usize,
-    /// The device looks at the ring by itself while it is awake; the kernel never does.
+    /// The device polls the ring while it is awake; the kernel never does.
     may_be_awake: bool,
     pub(crate) stats: XdpStats,
     pub(crate) tap: Option<Tap>,
@@ -504,8 +504,8 @@ impl Transmit for XdpTx {
     }
 
     /// A driver that sends from the ring itself empties it while it is awake. In copy mode the kernel takes
-    /// frames only within a call of ours, so the consumer index that is read here is one that was written on
-    /// this core, as a rule.
+    /// frames only within one of our calls, so the consumer index that is read here is one that was written
+    /// on this core, as a rule.
     #[inline]
     fn is_backed_up(&mut self) -> bool {
         let empties_itself =

@@ -52,7 +52,8 @@ fn exchange(a: &mut XdpRail, b: &mut XdpRail, to_b: PeerIndex, round: u64) {
         b.split().1.poll(channel, 16);
     }
     for rail in [a, b] {
-        // Before the next look at the link and the neighbours, which allocates: what it reads has any length.
+        // Before the next check of the link and the neighbours, which allocates: what it reads has any
+        // length.
         rail.progress(Time::from_nanos(1 + round));
         let _ = rail.arm().unwrap();
         rail.disarm();

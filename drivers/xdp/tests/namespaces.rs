@@ -195,7 +195,7 @@ fn a_killed_process_leaves_a_clean_interface() {
 /// Set for the process that holds an interface until it is killed.
 const CHILD: &str = "DOORBELL_TEST_HOLDS_AN_INTERFACE";
 
-/// The process that is killed in the test above; by itself, nothing.
+/// The process that is killed in the test above; run on its own, it does nothing.
 #[test]
 fn hold_the_interface() {
     if std::env::var_os(CHILD).is_none() {

@@ -23,7 +23,7 @@ use super::{Envelope, Ticket};
 
 /// Commands taken in one pass, at most, so that a pass stays bounded.
 const COMMANDS: usize = 64;
-/// The number that stands for the absence of a cell.
+/// The number that means that there is no cell.
 const NONE: u32 = u32::MAX;
 
 /// A step without a command of its own: rare, so it may be boxed.
@@ -156,7 +156,7 @@ pub(super) struct Desk {
     /// The request of each cell.
     request_of: Vec<Option<RequestId>>,
     watches: Vec<Watch>,
-    /// Cells whose requests a rail has not let go of yet.
+    /// Cells whose requests a rail has not released yet.
     ending: Vec<u32>,
     completed: bool,
     /// Whether to ring for every pass that found work, because a foreign event loop sleeps.

@@ -24,7 +24,7 @@ pub(crate) fn now() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// The names of bound sockets of ours, of the whole host or of this process.
+/// The names of our bound sockets, of the whole host or of this process.
 fn sockets(of_this_process: bool) -> BTreeSet<String> {
     let ours: Vec<String> = std::fs::read_dir("/proc/self/fd")
         .unwrap()

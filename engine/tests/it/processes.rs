@@ -159,7 +159,7 @@ fn killed(world: &World) {
             // In the middle of the peers' long messages: matched, but not read.
             world.probe(0, 2).unwrap();
         }
-        // SIGKILL: no code of ours runs any more.
+        // SIGKILL: none of our code runs any more.
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
         unreachable!("a killed process goes on");
     }

@@ -3,7 +3,7 @@
 //! `cargo bench -p doorbell-matching`. The ratios at the end are the budget "a fully given tag with 100,000
 //! entries queued takes at most twice the time with one", from rounds interleaved in one run.
 //!
-//! Two kinds of 100,000: `hot` matches the same key again and again while the others only stand there;
+//! Two kinds of 100,000: `hot` matches the same key again and again while the others only stay there;
 //! `swept` takes a different one of the 100,000 each time, so that every round also misses the caches.
 
 use std::hint::black_box;

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 
 use crate::{MatchKey, Pattern};
 
-/// The list that an entry stands on. Arrivals search `Priority` first, whatever was posted when.
+/// The list that an entry is on. Arrivals search `Priority` first, whatever was posted when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum List {
     /// Receives that the user waits for. Posting here first searches the kept messages.

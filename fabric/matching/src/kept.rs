@@ -1,6 +1,6 @@
 //! Messages that arrived before a receive for them was posted, in arrival order.
 //!
-//! Every message stands in the chain of its full key (an [`Index`]), in the order of all arrivals, in the
+//! Every message is in the chain of its full key (an [`Index`]), in the order of all arrivals, in the
 //! active [`View`]s, and in the counts of its source.
 
 use std::num::NonZeroU64;
@@ -62,7 +62,7 @@ pub(crate) struct KeptMessages {
     first: u32,
     free: u32,
     len: u32,
-    /// Active views stand in front.
+    /// Active views come first.
     active_views: u32,
     views: [View; VIEWS],
     sources: Sources,
@@ -267,7 +267,7 @@ impl KeptMessages {
         }
     }
 
-    /// Returns what stands in a slot that [`KeptMessages::find`] gave.
+    /// Returns the content of a slot that [`KeptMessages::find`] returned.
     #[inline]
     pub(crate) fn get(&self, slot: u32) -> Unexpected {
         let node = &self.nodes[slot as usize];

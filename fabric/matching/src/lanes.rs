@@ -2,7 +2,7 @@
 //!
 //! Within a lane all keys are masked alike, so a masked key is looked up by hash. An arrival looks once into
 //! every lane that has entries; when no wildcard is posted, that is one look-up. Programs use very few
-//! different masks (any source, any tag, both); entries whose masks find no lane stand on a plain list
+//! different masks (any source, any tag, both); entries whose masks find no lane are on a plain list
 //! behind the lanes, which is searched linearly.
 
 use crate::List;
@@ -17,7 +17,7 @@ pub(crate) const EXACT: u8 = 0;
 /// The number of the priority list's plain list; the overflow list's is the next. All lanes are below.
 pub(crate) const LINEAR: u8 = 2 * CLASSES as u8;
 
-/// What one lane leaves open, and how many entries stand in it.
+/// What one lane leaves open, and how many entries are in it.
 #[derive(Clone, Copy, Debug)]
 struct Class {
     masks: Masks,

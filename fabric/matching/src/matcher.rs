@@ -37,7 +37,7 @@ pub struct Load {
 /// * A wildcard search of kept messages uses the index of its class. Without one it tries the 16 earliest,
 ///   and only then builds it (in time proportional to what is kept); it lives until nothing is kept. Four
 ///   classes have one at a time; searches of further classes walk all kept messages.
-/// * Entries that refuse what does not fit are passed one by one, if they stand in front on the same key.
+/// * Entries that refuse what does not fit are passed one by one, if they come first on the same key.
 ///
 /// # Memory
 /// Everything lives in slabs and tables that only grow, by doubling: nothing is allocated while the numbers
@@ -88,7 +88,7 @@ impl Matcher {
         self.post_other(entry)
     }
 
-    /// Links an entry whatever is kept: for a caller that has searched by itself ([`Matcher::claim_where`]).
+    /// Links an entry whatever is kept: for a caller that has already searched ([`Matcher::claim_where`]).
     #[inline]
     pub fn link(&mut self, entry: &Entry) -> EntryHandle {
         if entry.is_plain() {

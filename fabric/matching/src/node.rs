@@ -23,7 +23,7 @@ pub(crate) struct Node {
 
 const _: () = assert!(size_of::<Node>() == 64);
 
-/// What only entries need that stay, or that stand on a plain list.
+/// What only persistent entries need, or those on a plain list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wide {
     pub(crate) filled: u64,

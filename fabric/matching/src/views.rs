@@ -35,7 +35,7 @@ impl Index {
         }
     }
 
-    /// Takes a message out of the chain whose head stands at `at`.
+    /// Takes a message out of the chain whose head is at `at`.
     #[inline]
     pub(crate) fn remove(&mut self, at: usize, slot: u32) {
         match chain::remove(&mut self.links, self.heads.slot(at), slot) {

@@ -323,7 +323,7 @@ impl Pair {
         }
     }
 
-    /// Everything that stands on the lists, in full.
+    /// Everything on the lists, in full.
     fn contents(&self) {
         assert!(self.matcher.unexpected().eq(self.model.kept.iter().copied()));
         let mut posted: Vec<_> = self.matcher.posted().collect();

@@ -64,7 +64,7 @@ pub enum NiFail {
 }
 
 impl NiFail {
-    /// Reads the number on the wire; `None` for a number that stands for no failure.
+    /// Reads the number on the wire; `None` for a number that means no failure.
     #[must_use]
     pub const fn of_number(number: u8) -> Option<Self> {
         Some(match number {
@@ -121,7 +121,7 @@ pub struct Event {
     pub atomic_type: u8,
 }
 
-/// What a look at an event queue finds.
+/// The result of a poll of an event queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EqGet {
     /// The queue is empty.

@@ -1,5 +1,5 @@
-//! The contract of a Portals 4 network interface: what active messages stand on, in software (`am/portals`)
-//! or hardware (`drivers/portals`).
+//! The contract of a Portals 4 network interface: what active messages are built on, in software
+//! (`am/portals`) or hardware (`drivers/portals`).
 //!
 //! ```text
 //!   initiator                                  target

@@ -184,7 +184,7 @@ fn guests_are_first_moved_late_and_seldom() {
     }
 }
 
-/// Slots of several levels that begin together: the cursor must not stand in one whose guests are still
+/// Slots of several levels that begin together: the cursor must not be in one whose guests are still
 /// there.
 #[test]
 fn slots_that_begin_together_are_all_seen() {

@@ -175,7 +175,7 @@ struct Peer {
     parked: Option<(Conn, Hello)>,
 }
 
-/// An attempt of ours.
+/// One of our attempts.
 #[derive(Debug)]
 struct Try {
     attempt: Attempt,

@@ -216,7 +216,7 @@ impl Node {
         }
     }
 
-    /// Sends an acknowledgement by itself.
+    /// Sends an acknowledgement without data.
     fn acknowledge(&mut self, ix: u32, lane: Lane) {
         let (head, most) = (self.head(ix, lane), self.window_of(lane));
         let mut ack = Head {

@@ -128,7 +128,7 @@ fn a_peer_that_is_started_again_is_a_new_one_and_gets_nothing_of_the_first() {
     finish(vec![one, second]);
 }
 
-/// A function on the progress thread may hold the last handle, and let go of it.
+/// A function on the progress thread may hold the last handle, and drop it.
 #[test]
 fn the_last_handle_may_be_dropped_on_the_progress_thread() {
     for finishes in [false, true] {

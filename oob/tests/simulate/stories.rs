@@ -1,4 +1,4 @@
-//! One story each: what breaks, and what must come of it. The numbers are those of the reference's test list
+//! One story each: what breaks, and what must follow. The numbers are those of the reference's test list
 //! (oob, section 10), as far as a core without sockets can show them.
 
 use std::collections::BTreeSet;

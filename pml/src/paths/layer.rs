@@ -44,7 +44,7 @@ impl<M: Message> Layer for Pml<M> {
             .is_ok();
         if sent {
             rail.flush();
-            // The time of the answer is what is to be measured, not that until the next look.
+            // The time of the answer is what is to be measured, not that until the next poll.
             self.rails.expect(id);
         }
         sent

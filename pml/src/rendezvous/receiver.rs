@@ -238,8 +238,8 @@ impl Core {
         let given_up = header.matching.kind == kind::NACK;
         let record = self.requests.record(id.index());
         // When the path of our PUT broke we requested a restart, but the sender may have written by then: a
-        // write that succeeded was complete before the memory was withdrawn. A read of ours that is under way
-        // still writes into the room, whatever the sender reports.
+        // write that succeeded was complete before the memory was withdrawn. One of our reads that is under
+        // way still writes into the room, whatever the sender reports.
         let written = state == State::PutExposed
             || state == State::RecvRestart
                 && header.restart.get() == record.handshake.attempt()

@@ -197,7 +197,7 @@ impl Core {
         self.queue_task(rank, Task::Stream(id));
     }
 
-    /// An operation of ours has ended.
+    /// One of our operations has ended.
     pub(crate) fn operation_ended(&mut self, id: RequestId, outcome: Result<u64, OpError>) {
         match self.requests.get(id).map(|slot| slot.state()) {
             Some(State::Getting) => self.get_ended(id.index(), outcome),

@@ -25,7 +25,7 @@ pub(crate) use crate::fsm::{Event, State};
 pub struct RequestId(u64);
 
 impl RequestId {
-    /// The request number that stands for none: no slot has this generation at first.
+    /// The request number that means none: no slot has this generation at first.
     pub(crate) const NONE: Self = Self(0);
 
     #[inline]

@@ -52,12 +52,12 @@ impl OneSided {
 
     // Our own memory.
 
-    /// Whether memory of ours is exposed.
+    /// Whether our memory is exposed.
     pub(crate) fn is_exposed(&self) -> bool {
         self.exposed.is_some()
     }
 
-    /// Memory of ours is exposed over a rail.
+    /// Our memory is exposed over a rail.
     pub(crate) fn expose(&mut self, rail: RailId, remote: Remote) {
         self.exposed = Some(RemoteKey(remote.key.get()));
         self.remote = Some(remote);

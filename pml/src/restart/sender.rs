@@ -17,7 +17,7 @@ use crate::wire::{RestartHeader, flag, kind};
 use super::{Phase, SENDER, Word};
 
 impl Core {
-    /// The path that a transfer of ours went over is broken.
+    /// The path that one of our transfers went over is broken.
     pub(crate) fn send_broke(&mut self, index: RequestIndex) {
         self.stop_sending(index, Word::Broke);
     }

@@ -159,7 +159,7 @@ fn a_rail_that_cannot_give_back_takes_its_peer_along() {
             }
         }
         assert!(is_lost(&world.pmls[0].inject(Rank(1), 0, 1, b"x")));
-        // What has ended is let go of, at once: the memory may be used for something else.
+        // What has ended is released at once: the memory may be used for something else.
         for into in &into {
             into.write(0, &[0xee; 90_000]);
         }

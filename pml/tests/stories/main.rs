@@ -28,7 +28,7 @@
 //! fail rail 0 1->0 READ as indeterminate   a read or write (of the first rank) ends in an error; that
 //!                                          of one that is held is reported, and it goes on
 //! break rail 0 at 0                        it breaks for rank 0: [to 1] [because link] [keeping operations]
-//! mend rail 0 0->1                         both directions stand again
+//! mend rail 0 0->1                         both directions work again
 //! full rail 0 at 1                         it takes nothing more of rank 1, until
 //! free rail 0 at 1
 //! mute rail 0 at 1                         nothing of what happens to it is reported to rank 1, until

@@ -101,7 +101,7 @@ impl Area {
         self.access
     }
 
-    /// The offset stands for the address: it has the same alignment.
+    /// The offset replaces the address: it has the same alignment.
     pub fn address(&self) -> usize {
         self.offset
     }

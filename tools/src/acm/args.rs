@@ -118,7 +118,7 @@ Examples:\n  doorbell acm resolve 10.0.0.2 node3\n  doorbell acm resolve 'node[1
 doorbell acm resolve 10.0.0.2 --source 10.0.0.1 --verify --service /tmp/acm.sock\n  \
 doorbell acm resolve node3 --json | jq '.paths[0].path.mtu'"))]
 pub(crate) struct ResolveArgs {
-    /// Names and addresses; `[A-B]` stands for all numbers from A to B, and `fe80::1%eth0` is on the link of
+    /// Names and addresses; `[A-B]` means all numbers from A to B, and `fe80::1%eth0` is on the link of
     /// eth0
     #[arg(value_name = "DESTINATION", required = true)]
     pub(crate) destinations: Vec<String>,

@@ -9,7 +9,7 @@ use doorbell_inet::{Nic, nics};
 use super::args::Format;
 use crate::error::ToolError;
 
-/// Maximum number of addresses that one word may stand for.
+/// Maximum number of addresses that one word may mean.
 const MOST: usize = 65_536;
 
 /// An address, and the interface that follows it.
@@ -72,7 +72,7 @@ fn nic(of: &Place, zone: &str) -> Result<Nic, ToolError> {
     })
 }
 
-/// Returns all addresses that the words stand for, in order.
+/// Returns all addresses that the words mean, in order.
 ///
 /// # Errors
 /// With the text, and what is wrong with it.

@@ -11,7 +11,7 @@ pub fn rail(text: &str) -> Result<RailName, String> {
     if text.contains(',') {
         return Err("give --rail once for each rail, and not several by commas".to_owned());
     }
-    // In a URL an IPv6 address stands in brackets; a rail's name has it bare.
+    // In a URL an IPv6 address is in brackets; a rail's name has it bare.
     let bare = text
         .strip_prefix("udp:[")
         .and_then(|rest| rest.strip_suffix(']'))

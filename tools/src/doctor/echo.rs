@@ -61,7 +61,7 @@ impl Echo {
             Ok(socket) => (socket, false),
             Err(_) => (make(SocketType::RAW)?, true),
         };
-        // Longer ones than the system believes in are sent all the same: to see what comes of them.
+        // Frames above the system's MTU are sent all the same, to see whether they pass.
         match peer {
             IpAddr::V4(_) => sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::PROBE)?,
             IpAddr::V6(_) => sockopt::set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::PROBE)?,

@@ -6,7 +6,7 @@ use doorbell_bench::report::wrap;
 
 use super::chain::{Chain, Fix, Is, Step, Verdict};
 
-/// Where words begin that stand beside a step's name.
+/// Where words begin that are beside a step's name.
 const BESIDE: usize = 2 + 8 + 1 + 11;
 
 /// Formats every chain, step by step.

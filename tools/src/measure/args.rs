@@ -145,7 +145,7 @@ pub struct PingpongArgs {
     /// Open loop at 50, 80 and 95 % of the highest rate that is sustained, which is searched for first
     #[arg(long, conflicts_with = "rate")]
     pub(crate) open_loop: bool,
-    /// Measure each direction by itself, too, where the clocks allow it
+    /// Measure each direction separately, too, where the clocks allow it
     #[arg(long, conflicts_with_all = ["rate", "open_loop", "verify"])]
     pub(crate) one_way: bool,
     /// Write percentile distributions as text, for HdrHistogram's plotter

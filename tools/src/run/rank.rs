@@ -73,7 +73,7 @@ pub(super) struct Rank {
     /// Readable when the process has ended; or the reason why the system gives no such descriptor: then
     /// SIGCHLD reports the end.
     pub(super) end: Result<OwnedFd, Errno>,
-    /// Its standard input, if that is a pipe of ours.
+    /// Its standard input, if that is one of our pipes.
     pub(super) input: Option<ChildStdin>,
     pub(super) out: Option<ChildStdout>,
     pub(super) err: Option<ChildStderr>,

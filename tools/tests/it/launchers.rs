@@ -96,7 +96,7 @@ fn example(name: &str) -> PathBuf {
     built(example, &["-p", "doorbell-tools", "--example", name])
 }
 
-/// A job under a launcher, in an environment without settings of ours; what launchers write goes to
+/// A job under a launcher, in an environment without our settings; what launchers write goes to
 /// `scratch`.
 pub(crate) fn job(launcher: &Launcher, ranks: u32, scratch: &Path) -> Command {
     let mut command = Command::new(launcher.words[0]);

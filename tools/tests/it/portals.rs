@@ -8,7 +8,7 @@ use crate::common::{doorbell, is_fresh};
 use crate::launchers::on_path;
 use doorbell_testing::skipped;
 
-/// The folder of the library, which no program of ours links and cargo so does not build for them.
+/// The folder of the library, which none of our programs links and cargo so does not build for them.
 fn library() -> PathBuf {
     let program = assert_cmd::cargo::cargo_bin("doorbell");
     let folder = program.parent().unwrap().to_owned();

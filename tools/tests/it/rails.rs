@@ -161,7 +161,7 @@ fn the_label_of_an_address_makes_no_rail_and_names_the_address() {
         "{rails:?}"
     );
     assert!(!rails.iter().any(|rail| rail.contains("v0:")), "{rails:?}");
-    // A label, as other programs print it, stands for its address.
+    // A label, as other programs print it, means its address.
     for (rail, address) in [
         ("udp:v0", "10.77.0.1/24"),
         ("udp:v0:1", "10.77.0.1/24"),

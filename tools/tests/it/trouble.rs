@@ -357,7 +357,7 @@ fn frames(file: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-/// A socket at an address that a process of ours uses, too.
+/// A socket at an address that one of our processes uses, too.
 fn second_socket(address: &str) -> UdpSocket {
     let socket =
         rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::empty(), None).unwrap();
@@ -442,7 +442,7 @@ fn frames_of_strangers_and_of_an_earlier_life_are_counted_and_dropped() {
             let mut spoilt = frame.clone();
             let middle = spoilt.len() / 2;
             spoilt[middle] ^= 0x55;
-            // A full buffer, or a socket that is closed, is no failure of ours.
+            // A full buffer, or a socket that is closed, is not our failure.
             let told = [
                 peer.send_to(frame, "10.77.0.2:56080"),
                 stranger.send_to(&spoilt, "10.77.0.2:56080"),

@@ -217,7 +217,7 @@ impl Drop for Beside<'_> {
         // Once it was waited for, nothing is left, and its number may be another's.
         if matches!(self.child.try_wait(), Ok(None)) {
             let group = Pid::from_child(&self.child);
-            // It had better end its own children by itself.
+            // It had better end its own children.
             let _ = process::kill_process_group(group, Signal::TERM);
             let asked = Instant::now();
             while !has_ended(group) && asked.elapsed() < LEAVE {

@@ -68,7 +68,7 @@ pub enum Error {
         /// The message that git printed.
         reason: String,
     },
-    /// A thread of ours panicked.
+    /// One of our threads panicked.
     #[error("a thread that ran fuzzers panicked; its message stands above")]
     Worker,
     /// The user pressed Ctrl-C, or the process received a signal to end.

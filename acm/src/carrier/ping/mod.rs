@@ -175,7 +175,7 @@ impl Ping {
     }
 }
 
-/// Returns the index of the size and the attempt that an answer repeats, if it answers a request of ours.
+/// Returns the index of the size and the attempt that an answer repeats, if it answers one of our requests.
 fn named(token: &[u8; TOKEN], body: &[u8]) -> Option<(u8, u8)> {
     let (own, rest) = body.split_at_checked(TOKEN)?;
     let [at, attempt, ..] = rest else { return None };

@@ -110,7 +110,7 @@ pub(crate) struct Link<M> {
     gathers: bool,
     /// Paths on which messages of the current call are held back.
     held: HeldBack,
-    /// Whether there is one rail, and a look at it costs no system call.
+    /// Whether there is one rail, and a poll of it costs no system call.
     plain: bool,
     /// Rails that are closed, as a set.
     closed: u64,

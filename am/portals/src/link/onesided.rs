@@ -1,4 +1,4 @@
-//! One-sided: memory for a peer's gets, and gets of ours.
+//! One-sided: memory for a peer's gets, and our gets.
 //!
 //! A path that breaks takes with it what was exposed over it, and ends the gets that are under way over it
 //! with an error: both are promises of its rail, so nothing is kept here. A reader of such memory then finds

@@ -64,7 +64,7 @@ impl World {
     /// Goes on until nothing is begun or fired any more.
     pub(crate) fn run(&mut self) {
         loop {
-            // What has fired first: its requests then stand behind those that were begun before it.
+            // What has fired first: its requests then come after those that were begun before it.
             if let Some((key, what)) = self.fired.pop_front() {
                 self.act(key, what);
                 continue;

@@ -149,7 +149,7 @@ impl Judge {
             let asked = (0..node.nodes()).filter_map(|rank| node.peer(rank));
             let asked = asked.filter(Peer::is_being_revoked).count() as u32;
             must(asked == node.revoking(), || format!("{asked} asked"))?;
-            // Every credit in use stands for room in the buffers, until the handler has run.
+            // Every credit in use has room in the buffers, until the handler has run.
             let coming = wires.iter().filter(|wire| wire.to == node.me());
             let coming: u32 = coming
                 .map(|wire| match wire.message {

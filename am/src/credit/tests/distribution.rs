@@ -42,7 +42,7 @@ fn the_table_is_the_seeds_with_straight_lines_between_its_rows() {
 
 #[test]
 fn the_wish_is_rounded_up_to_whole_buffers_and_the_rest_is_banked() {
-    // 63 × 170 + 25,600 = 36,310 credits; a buffer stands for 1,023 × 4.
+    // 63 × 170 + 25,600 = 36,310 credits; a buffer gives 1,023 × 4.
     let shares = shares(terms(64));
     assert_eq!((shares.per_node, shares.total), (170, 9 * 4092));
     assert_eq!(shares.banked, 9 * 4092 - 63 * 170);

@@ -5,7 +5,7 @@ use crate::credit::{
     Ask, Chunk, CreditByte, CreditConfig, CreditState, Limits, Memory, NoCredits, Return, Revoke, Violation,
 };
 
-/// Peers begin with `per_node`; `banked` is exact, for a buffer stands for four credits only.
+/// Peers begin with `per_node`; `banked` is exact, for a buffer gives four credits only.
 fn terms(nodes: u32, per_node: u16, banked: u32) -> CreditConfig {
     CreditConfig {
         chunks_per_buffer: 2,

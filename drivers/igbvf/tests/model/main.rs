@@ -314,7 +314,7 @@ fn a_device_that_goes_while_its_physical_function_is_silent_leaves_nothing_to_wa
 #[test]
 fn the_rails_own_frames_take_no_promised_room() {
     let mut pair = Pair::new(&config(false));
-    // The device looks at nothing, as if the link stood still.
+    // The device processes nothing, as if the link stalled.
     let still = pair.at_a.state.lock().unwrap();
     let (tx, _) = pair.a.split();
     let room = tx.reserve(Channel::Data, usize::MAX);

@@ -40,11 +40,11 @@ pub(crate) struct Manner {
     pub(crate) checks: bool,
     /// A byte of the next packet that is received is another one.
     pub(crate) spoils: u32,
-    /// What stands in the next descriptors that are written back, instead of what is true: status, length.
+    /// The false values of the next descriptors that are written back: status, length.
     pub(crate) lies: VecDeque<(u32, u16)>,
 }
 
-/// What others may look at and change.
+/// What tests may look at and change.
 pub(crate) struct State {
     pub(crate) manner: Manner,
     /// Packets with a checksum that it made.

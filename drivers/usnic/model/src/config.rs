@@ -121,7 +121,7 @@ impl Config {
         self.mask[at..at + 2].copy_from_slice(&mask.to_le_bytes());
     }
 
-    /// Returns what stands there; `None` outside.
+    /// Returns the value there; `None` outside.
     pub(crate) fn read(&self, at: usize, count: usize) -> Option<&[u8]> {
         self.bytes.get(at..at.checked_add(count)?)
     }

@@ -49,7 +49,7 @@ impl Cq {
         ("cq", self.index)
     }
 
-    /// Takes what the driver wrote since the last entry. What the device changes stands in the registers,
+    /// Takes what the driver wrote since the last entry. What the device changes is in the registers,
     /// too, so a driver that writes where it should begin is seen. \[M\] The cursor is loaded by that.
     #[inline]
     fn load(&mut self, io: &Io) {
@@ -98,7 +98,7 @@ impl Cq {
         if by_message {
             let index = u32::from(u16::from_le_bytes([entry.0[0], entry.0[1]]));
             let to = io.registers.get64(self.at + cq::MESSAGE_ADDR);
-            // [U] What stands in the upper half of the word: zeroes here.
+            // [U] The content of the upper half of the word: zeroes here.
             io.write(context, self.who(), to, &index.to_le_bytes());
         }
         if by_entry {
@@ -142,7 +142,7 @@ impl Cq {
     }
 
     /// Writes as if completions had come faster than they are read: a lap of entries and one more, over
-    /// whatever stands there.
+    /// whatever its value.
     fn overrun(&mut self, io: &mut Io, context: &Context, entry: Entry) {
         for _ in 0..=self.size {
             self.place(io, context, entry, None);

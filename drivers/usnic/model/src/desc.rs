@@ -78,7 +78,7 @@ pub(crate) enum RqKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RqDesc {
     pub(crate) address: u64,
-    /// The length in bytes; 0 stands for 16384 \[I\].
+    /// The length in bytes; 0 means 16384 \[I\].
     pub(crate) length: usize,
     pub(crate) kind: RqKind,
 }

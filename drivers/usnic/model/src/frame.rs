@@ -121,7 +121,7 @@ fn fold(mut sum: u64) -> u16 {
     !(sum as u16)
 }
 
-/// The sum over UDP's or TCP's part and its pseudo header: 0 where what stands there is right.
+/// The sum over UDP's or TCP's part and its pseudo header: 0 where the checksum in it is right.
 fn l4(packet: &[u8], ip: &Ipv4) -> u16 {
     let part = &packet[ip.header..ip.total];
     let pseudo = add(&packet[12..20], u64::from(ip.protocol) + part.len() as u64);
@@ -145,7 +145,7 @@ pub(crate) fn finish_checksum(frame: &mut [u8], from: usize, field: usize) -> bo
     true
 }
 
-/// Makes checksums from scratch, whatever stands there: of the IPv4 header, of UDP or TCP behind it (4.5).
+/// Makes checksums from scratch, whatever is there: of the IPv4 header, of UDP or TCP behind it (4.5).
 pub(crate) fn make_checksums(frame: &mut [u8], of_ip: bool, of_l4: bool) {
     let parts = parse(frame);
     let Some(ip) = parts.ipv4 else { return };

@@ -158,7 +158,7 @@ impl Layout {
         ]
     }
 
-    /// The header and the table, as they stand at the begin of BAR0 (2.1, 2.2).
+    /// The header and the table, as they are at the beginning of BAR0 (2.1, 2.2).
     pub(crate) fn table(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if self.management {

@@ -185,7 +185,7 @@ impl Line {
         self.request(command::DMA_WRITE, body).is_some()
     }
 
-    /// Sends a request of ours, from the engine's thread, and waits for the answer: the data path stands
+    /// Sends one of our requests, from the engine's thread, and waits for the answer: the data path stands
     /// still meanwhile.
     fn request(&self, command: u16, body: Writer) -> Option<Vec<u8>> {
         let mut asked = self.pending();

@@ -148,7 +148,7 @@ impl Shared {
         self.map.word64(at).store(value, Ordering::Release);
     }
 
-    /// Takes what stands there and leaves something else, in one step.
+    /// Exchanges the value there for another one, atomically.
     #[inline]
     pub(crate) fn swap(&self, at: usize, value: u32) -> u32 {
         self.map.word32(at).swap(value, Ordering::AcqRel)

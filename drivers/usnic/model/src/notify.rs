@@ -3,7 +3,7 @@
 
 /// Bytes of it.
 pub(crate) const LENGTH: usize = 40;
-/// The value that stands for no interrupt.
+/// The value that means no interrupt.
 pub(crate) const NO_INTERRUPT: u16 = 0xffff;
 
 /// The notify area of a client.

@@ -1,4 +1,4 @@
-//! The options of a model. Each field that stands for something that no public source defines carries a mark:
+//! The options of a model. Each field about something that no public source defines carries a mark:
 //!
 //! * **\[M\]** the model's own choice, where hardware is unknown;
 //! * **\[I\]** inferred from how drivers behave;

@@ -126,7 +126,7 @@ impl Rq {
     fn report(&mut self, io: &mut Io, cqs: &mut [Cq], context: &Context, part: &Received) {
         let slot = self.ring.fetch;
         self.ring.fetched(1);
-        // The error bit of a whole frame with a bad FCS stands beside its length.
+        // The error bit of a whole frame with a bad FCS accompanies its length.
         let spoilt = part.eop && !part.truncated && part.flags & flag::FCS_OK == 0;
         let part = Received {
             truncated: part.truncated || spoilt,

@@ -102,7 +102,7 @@ impl Writer {
         self.message(number, command, REPLY, 0)
     }
 
-    /// A question of ours.
+    /// One of our requests.
     pub(crate) fn question(self, number: u16, command: u16) -> Vec<u8> {
         self.message(number, command, 0, 0)
     }

@@ -17,7 +17,7 @@ use crate::wq::Allowed;
 
 /// Frames of one queue in one turn.
 const BURST: usize = 32;
-/// Nanoseconds between two looks at what is not urgent: receive queues' enable, interrupts' masks.
+/// Nanoseconds between two checks of what is not urgent: receive queues' enable, interrupts' masks.
 const SLOW: u64 = 5_000;
 
 /// The model's state; the engine's thread has it.

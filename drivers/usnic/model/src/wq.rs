@@ -169,7 +169,7 @@ impl Wq {
             };
             let bytes = self.ring.descriptor(io, context, slot).ok_or_else(dma)?;
             let desc = WqDesc::parse(&bytes);
-            // What is to be done to a frame stands in its first descriptor; Linux's enic leaves it out of the
+            // What is to be done to a frame is in its first descriptor; Linux's enic leaves it out of the
             // others.
             let asked = *first.get_or_insert(desc);
             let size = match usize::from(desc.length) {

@@ -456,7 +456,7 @@ fn name(owner: Owner) -> String {
     }
 }
 
-/// What a look at a connection brings.
+/// The result of reading a connection.
 enum Received {
     Nothing,
     Message(Message),
@@ -536,7 +536,7 @@ impl Steering for Agent {
     fn introduce(&mut self, ip: Ipv4Addr, mac: Mac) {
         self.own = Some((ip, mac));
         if let Connection::Ready(connection) = &self.connection {
-            // One that is gone is found at the next look.
+            // One that is gone is found by the next check.
             let bytes = Message::Here(ip, mac).to_bytes();
             let _ = send(connection, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }

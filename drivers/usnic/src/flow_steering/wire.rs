@@ -113,7 +113,7 @@ pub enum Message {
     Neighbour(Ipv4Addr, Mac),
     /// What the physical function reports of itself.
     News {
-        /// What stands in its notify area; `None` where nothing does.
+        /// The content of its notify area; `None` where it has none.
         news: Option<News>,
         /// The hardware address, as in the welcome.
         mac: u64,

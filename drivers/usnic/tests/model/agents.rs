@@ -251,7 +251,7 @@ fn a_function_that_was_just_let_go_of_can_be_had_at_once() {
     lab.is_forgiven("again and again");
 }
 
-/// How often this thread has given the processor away by itself: it waited for something.
+/// How many voluntary context switches this thread made: it waited for something.
 fn sleeps() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let mut lines = status.lines();

@@ -90,7 +90,7 @@ pub enum Error {
         /// The processes that have it open, if visible.
         holder: Option<String>,
     },
-    /// The kernel did not put the device behind an IOMMU domain of ours.
+    /// The kernel did not put the device behind our IOMMU domain.
     NotAttached {
         /// The address of the device.
         bdf: Bdf,

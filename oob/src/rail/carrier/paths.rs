@@ -65,7 +65,7 @@ impl Rails {
         });
     }
 
-    /// Opens all addresses that a rail of ours may reach.
+    /// Opens all addresses that one of our rails may reach.
     fn opened(&mut self, now: Time, addresses: &[Address]) -> Vec<(Address, Spot)> {
         let (mut places, mut errors) = (Vec::new(), Vec::new());
         for at in 0..self.modules.len() {

@@ -122,7 +122,7 @@ impl Shm {
 }
 
 impl Loopback {
-    /// One repetition: the udp rail between two looks at the sockets below it.
+    /// One repetition: the udp rail between two measurements of the sockets below it.
     pub(super) fn measure(&mut self, asker: &Asker<'_>, clock: &Clock, cores: &[usize]) -> Result<(), Stop> {
         let (&[first, second, ..], None) = (cores, &self.lacks) else {
             return Ok(());

@@ -198,7 +198,7 @@ struct Figures {
 }
 
 impl Over {
-    /// The rail between two looks at the sockets or queues below it.
+    /// The rail between two measurements of the sockets or queues below it.
     fn half(&mut self, at: &At<'_>) -> Result<(), Stop> {
         // A reference that was never available will not be next time.
         if self.no_base.is_some() && self.half.is_empty() {
@@ -221,7 +221,7 @@ impl Over {
         Ok(())
     }
 
-    /// The other layers between two looks at tagged messages.
+    /// The other layers between two measurements of tagged messages.
     fn layers(&mut self, at: &At<'_>) -> Result<(), Stop> {
         let seconds = at.asker.seconds;
         let half = |over: &mut Self, layer: &str| -> Result<Option<f64>, Stop> {

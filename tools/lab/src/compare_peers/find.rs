@@ -51,8 +51,8 @@ pub(crate) type Built = Rc<Known>;
 /// A program that prints its version does so within this time.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// An MPI's programs, by the names under which they may be there: Debian's own, which can stand side by side,
-/// and the common ones, which may belong to any MPI.
+/// An MPI's programs, by the names under which they may be there: Debian's own, which can be installed side
+/// by side, and the common ones, which may belong to any MPI.
 struct Mpi {
     family: Family,
     name: &'static str,

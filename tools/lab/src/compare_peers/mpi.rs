@@ -1,4 +1,4 @@
-//! The MPIs: a small benchmark of ours, compiled by each one's own compiler, started by each one's own
+//! The MPIs: our small benchmark, compiled by each one's own compiler, started by each one's own
 //! launcher.
 //!
 //! Over the network the launcher reaches the other namespace by a script in the place of ssh.

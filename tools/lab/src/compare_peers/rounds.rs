@@ -184,7 +184,7 @@ struct Watched {
     taken: Taken,
 }
 
-/// One turn between two looks at the machine; the last one that it gets in this round counts despite other
+/// One turn between two checks of the machine; the last one that it gets in this round counts despite other
 /// work.
 fn watched(
     clock: &Clock,

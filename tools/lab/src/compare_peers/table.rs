@@ -48,9 +48,9 @@ pub(crate) enum Show {
     Bytes,
     /// The percentiles of one size.
     Percentiles,
-    /// Of overlap: the receive by itself.
+    /// Of overlap: the receive alone.
     Alone,
-    /// Of overlap: the computation by itself.
+    /// Of overlap: the computation alone.
     Computing,
     /// Of overlap: how much of the shorter of them is hidden.
     Hidden,
@@ -465,7 +465,7 @@ mod tests {
             .lines()
             .filter(|line| line.starts_with("UCX <&>") && line.ends_with("-        -"));
         assert_eq!(told.count(), 1, "{text}");
-        // Sizes that do not fit beside each other stand below each other.
+        // Sizes that do not fit beside each other go below each other.
         let narrow = table(&report, 40);
         assert!(narrow.lines().count() > text.lines().count());
     }

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::args::VicArgs;
 
-/// Between two looks at the clock; signals end it at once.
+/// Interval between two readings of the clock; signals end it at once.
 const LOOK: Duration = Duration::from_millis(100);
 /// Violations that are shown at the end, without a file.
 const SHOWN: usize = 20;

@@ -37,7 +37,7 @@ const FAREWELLS: u32 = 3;
 /// Without an answer for this long, in seconds, something is wrong: nothing is lost on the loopback
 /// otherwise.
 const PATIENCE: f64 = 5.0;
-/// Looks between two looks at the clock.
+/// Polls between two readings of the clock.
 const LOOKS: u32 = 1 << 16;
 
 /// The half round trip of `bytes` bytes over the loopback between two cores, in nanoseconds: the mean over

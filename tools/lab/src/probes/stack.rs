@@ -68,7 +68,7 @@ pub(crate) fn stack_nanos(clock: &Clock, way: Way) -> Result<Stack, BenchError> 
         driver = driver.min(driver_nanos(clock, &shapes).map_err(failed)?);
     }
     let frames = (pair.frames()[0] - before) as f64 / (MESSAGES * u64::from(LOOKS)) as f64;
-    // The best of each by itself: a slow look at the driver must not be taken from a fast one at all of it.
+    // The best of each separately: a slow look at the driver must not be taken from a fast one at all of it.
     let driver_nanos = driver * frames;
     Ok(Stack {
         nanos: all - driver_nanos,

@@ -1,4 +1,4 @@
-//! The hand-over of dedicated mode by itself: a command through the mailbox, its completion by one cache
+//! The hand-over of dedicated mode alone: a command through the mailbox, its completion by one cache
 //! line.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -88,14 +88,14 @@ pub(super) fn own() -> Result<PathBuf, ToolError> {
     })
 }
 
-/// Returns the standard output of a command of ours, or in one sentence why it failed; it is ended after
+/// Returns the standard output of one of our commands, or in one sentence why it failed; it is ended after
 /// `limit`, and with us.
 pub(super) fn said(
     runner: &Runner,
     mut command: Command,
     limit: Duration,
 ) -> Result<Result<String, String>, Stop> {
-    // Under a launcher of ours, a measurement is not a rank of that job.
+    // Under one of our launchers, a measurement is not a rank of that job.
     without_settings(&mut command);
     let ended = match runner.run("a measurement", command, limit) {
         Ok(ended) => ended,

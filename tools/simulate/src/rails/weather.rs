@@ -107,7 +107,7 @@ fn is_bearable(troubles: &[Trouble], shape: &Shape) -> bool {
         .all(|pair| longest_lull(troubles, shape, pair) <= shape.lull())
 }
 
-/// The longest time for which all ways of a pair are closed, or opened too lately.
+/// The longest time for which all ways of a pair are closed, or were opened too recently.
 fn longest_lull(troubles: &[Trouble], shape: &Shape, (a, b): (u32, u32)) -> Duration {
     let closed = |plane: usize, at: Time| {
         let by = |trouble: &&Trouble| {

@@ -82,7 +82,7 @@ pub(super) fn name(object: &Value, last: &str) -> [String; 3] {
     [&object["family"], &object["table"], &object[last]].map(|value| value.as_str().unwrap_or("").to_owned())
 }
 
-/// Whether an expression matches frames of ours.
+/// Whether an expression matches our frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fits {
     No,
@@ -244,7 +244,7 @@ impl Set<'_> {
         (fits, verdict)
     }
 
-    /// Returns whether a comparison matches frames of ours.
+    /// Returns whether a comparison matches our frames.
     fn fits(&self, value: &Value) -> Fits {
         let (left, right) = (&value["left"], &value["right"]);
         // A comparison with another protocol's header matches none of our frames, whatever its value.
@@ -299,7 +299,7 @@ impl Set<'_> {
         }
     }
 
-    /// Whether no frame of ours has such a header.
+    /// Whether none of our frames has such a header.
     fn is_foreign(&self, protocol: &str) -> bool {
         match protocol {
             "tcp" | "icmp" | "icmpv6" | "sctp" | "dccp" | "arp" | "igmp" => true,
@@ -319,7 +319,7 @@ impl Set<'_> {
         }
     }
 
-    /// The length of the frame where `left` stands for one: the least and the most that it may be there. What
+    /// The length of the frame where `left` means one: the least and the most that it may be there. What
     /// `meta length` counts includes the hardware's header at a device, as the driver has it.
     fn length_of(&self, left: &Value) -> Option<[u64; 2]> {
         let udp = self.length + UDP;

@@ -12,7 +12,7 @@ pub(super) struct Known {
     pub(super) is_virtual: bool,
     /// The kind of rail that drives it, or its virtual functions.
     pub(super) rail: &'static str,
-    /// The kernel's own driver, which has to let go of it (virtual) or has to have it (physical).
+    /// The kernel's own driver, which has to release it (virtual) or has to have it (physical).
     pub(super) kernel: &'static str,
 }
 

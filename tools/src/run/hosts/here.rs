@@ -1,7 +1,7 @@
 //! The names of this host: its own, `localhost`, its addresses, and what the resolver returns. They need no
 //! remote shell, and two of them are one host.
 //!
-//! Several loopback addresses in one list (`127.0.0.1,127.0.0.2`) stand for several hosts, for trying a
+//! Several loopback addresses in one list (`127.0.0.1,127.0.0.2`) count as several hosts, for trying a
 //! remote shell: each is reached by that.
 
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ pub(in crate::run) struct Here {
     aliases: Vec<String>,
     /// Those among them with loopback addresses only.
     local: Vec<String>,
-    /// Whether loopback addresses stand for hosts of their own.
+    /// Whether loopback addresses count as hosts of their own.
     is_trial: bool,
 }
 

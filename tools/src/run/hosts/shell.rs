@@ -15,7 +15,7 @@ use super::protocol::{Birth, write};
 use crate::error::ToolError;
 use crate::run::{limits, stopped};
 
-/// A daemon of ours, as far as this host knows it.
+/// One of our daemons, as far as this host knows it.
 #[derive(Debug)]
 pub(super) struct Shell {
     pub(super) rank: u32,

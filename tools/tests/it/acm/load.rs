@@ -2,7 +2,7 @@
 
 use super::Service;
 
-/// Pages that a process may come to use between two looks, for whatever reason: far below what is kept by
+/// Pages that a process may come to use between two readings, for whatever reason: far below what is kept by
 /// mistake here, where even 100 bytes for each question would be more.
 const GROWTH_KIB: u64 = 512;
 const QUESTIONS: u64 = 8000;

@@ -67,7 +67,7 @@ fn shown(service: &str, to: &str, from: Option<&str>, gids: [&str; 2], verified:
     format!("Service: {service}\n{path}{verified}\n{DONE}")
 }
 
-/// One of several, without what stands before and behind all of them.
+/// One of several, without what precedes and follows all of them.
 fn path(to: &str, from: Option<&str>, gids: [&str; 2]) -> String {
     let from = from.map_or(String::new(), |from| format!("Source: {from}\n"));
     let [dgid, sgid] = gids;

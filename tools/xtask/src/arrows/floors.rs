@@ -58,7 +58,7 @@ const TESTING: &str = "testing";
 
 /// The table of floors. What each crate is for is in its own `Cargo.toml` and `README.md`.
 const FLOORS: &[Place] = &[
-    // 0: plain data structures and bindings, nothing of ours
+    // 0: plain data structures and bindings, with no crate of ours below
     place(0, "ring", "doorbell-ring", Sees::Only(&[])),
     place(0, "hotel", "doorbell-hotel", Sees::Only(&[])),
     place(0, "fabric/libfabric-sys", "libfabric-sys", Sees::Only(&[])),

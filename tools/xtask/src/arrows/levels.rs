@@ -182,7 +182,7 @@ fn targets<'s>(code: &[Token<'s>], depth: usize) -> Vec<(usize, &'s str)> {
     targets
 }
 
-/// The length of a path's beginning that stands for the crate's root, with the `::` behind it.
+/// The length of a path's beginning that means the crate's root, with the `::` behind it.
 fn root(code: &[Token<'_>], depth: usize) -> Option<usize> {
     let word = |at: usize, text: &str| code.get(at).is_some_and(|token| token.is(text));
     let followed = |at: usize| word(at, ":") && word(at + 1, ":");

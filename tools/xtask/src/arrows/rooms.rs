@@ -28,7 +28,7 @@ const OF_DRIVERS: &[&str] = &["sys", "regs", "map"];
 /// How many lines above an unsafe block its SAFETY comment may end.
 const REACH: usize = 3;
 
-/// Whether `unsafe` may stand in this file.
+/// Whether `unsafe` is allowed in this file.
 fn is_room(file: &str) -> bool {
     FOLDERS.iter().any(|folder| file.starts_with(folder))
         || FILES.iter().any(|room| is_file_or_folder(file, room))

@@ -7,7 +7,7 @@ use super::Finding;
 use super::floors;
 use crate::lexer::{Kind, Token};
 
-/// What may stand at the top beside the folders of the table of floors.
+/// What is allowed at the top beside the folders of the table of floors.
 const TOP: &[&str] = &[
     ".cargo",
     ".ci",
@@ -33,7 +33,7 @@ const TOP: &[&str] = &[
 /// Words that mark unfinished work, in comments and in text.
 const WORDS: &[&str] = &["FIXME", "XXX"];
 
-/// Macros that stand for unfinished work.
+/// Macros that mark unfinished work.
 const MACROS: &[&str] = &["todo", "unimplemented"];
 
 /// Entries at the top that belong to no crate and are not on the list.
@@ -106,7 +106,7 @@ fn unfinished(file: &str, line: usize, word: &str) -> Finding {
     }
 }
 
-/// The first of the words that stands in `line` on its own.
+/// The first of the words that is a whole word of `line`.
 fn word_in(line: &str) -> Option<&'static str> {
     let mut words = line.split(|character: char| character != '_' && !character.is_alphanumeric());
     words.find_map(|word| WORDS.iter().find(|unfinished| **unfinished == word).copied())

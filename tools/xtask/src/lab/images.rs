@@ -162,7 +162,7 @@ fn crc32(text: &str) -> u32 {
     })
 }
 
-/// Returns the version that the package of the current kernel stands for: `7.2.12+deb13-amd64`.
+/// Returns the version that the package of the current kernel means: `7.2.12+deb13-amd64`.
 fn version(shown: &str) -> Option<&str> {
     let needs = shown.lines().find_map(|line| line.strip_prefix("Depends:"))?;
     let mut names = needs

@@ -34,7 +34,7 @@ pub(super) struct Guest {
     pub(super) script: &'static str,
     /// What the script finds set.
     pub(super) settings: &'static [(&'static str, &'static str)],
-    /// Programs of this machine that run as long as it does: models of devices. `@` stands for a folder of
+    /// Programs of this machine that run as long as it does: models of devices. `@` means a folder of
     /// their own, here and in `devices`.
     pub(super) beside: &'static [Beside],
     /// Captures that it brings out, which the dissector has to understand.

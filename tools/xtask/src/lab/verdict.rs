@@ -26,7 +26,7 @@ pub(super) fn checks(console: &str) -> Vec<Check> {
 }
 
 fn check(line: &str) -> Option<Check> {
-    // Words of the kernel may stand before it on the same line.
+    // Output of the kernel may precede it on the same line.
     let after = |word: &str| {
         let (_, rest) = line.split_once(word)?;
         rest.strip_prefix(": ")
@@ -52,7 +52,7 @@ fn check(line: &str) -> Option<Check> {
 /// The reason why the file is not whole.
 pub(super) fn file(console: &str, name: &str) -> Result<Vec<u8>, String> {
     let (mut bytes, mut pieces) = (Vec::new(), 0_usize);
-    // Words of the kernel may stand before it on the same line; within it, they spoil it.
+    // Output of the kernel may precede it on the same line; within it, it spoils it.
     let words = console.lines().filter_map(|line| line.split_once(PIECE));
     for (_, piece) in words {
         let mut words = piece.split_whitespace();

@@ -125,7 +125,7 @@ impl Lab {
         &self.names[host as usize]
     }
 
-    /// Returns the command of a program at a host, without any setting of ours from outside.
+    /// Returns the command of a program at a host, without any of our settings from outside.
     pub(crate) fn at(&self, host: Host, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", self.name(host)]).arg(program);
@@ -161,7 +161,7 @@ impl Lab {
     /// Drops `permille` of a thousand buffers that come in at either host, whatever they hold; 0 ends it.
     /// Starts the counts at zero again.
     pub(crate) fn lose(&self, permille: u32) -> Result<(), Error> {
-        // UDP is counted by itself: the control connections of all programs are TCP.
+        // UDP is counted separately: the control connections of all programs are TCP.
         let rule = format!("numgen random mod 1000 < {permille} counter drop");
         let script = format!(
             "add table netdev loss\nflush table netdev loss\n\

@@ -166,7 +166,7 @@ const BAD_BASE_NS: f64 = 10_000.0;
 /// A base that moves by more than this factor while the rail is measured is a bad one, too.
 const BASE_MOVES: f64 = 1.5;
 
-/// Whether the machine stood still enough for a repetition to be judged: by the raw ping-pong around it.
+/// Whether the machine was quiet enough for a repetition to be judged: by the raw ping-pong around it.
 fn is_steady(one: &Repetition) -> bool {
     let (Some(before), Some(after)) = (one.bases.raw_before_ns, one.bases.raw_after_ns) else {
         return false;

@@ -14,7 +14,7 @@ use crate::error::Error;
 const MOST: usize = 3;
 
 impl Runner<'_> {
-    /// Runs tests that failed among others once more, each by itself; returns those that passed now. Tests of
+    /// Runs tests that failed among others once more, one at a time; returns those that passed now. Tests of
     /// whole jobs share two processors with all others of their program, and what they wait for may come too
     /// late for that reason alone. They are reported in any case. Where more than a few fail, it is not for
     /// such a reason.

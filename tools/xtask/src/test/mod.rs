@@ -365,7 +365,7 @@ impl Runner<'_> {
         ))
     }
 
-    /// Runs the same as `cargo xtask lab`, by itself.
+    /// Runs the same as `cargo xtask lab`, as a step of its own.
     fn lab(&self, step: &Step) -> Result<Outcome, Error> {
         self.end_lab(step, self.begin_lab(step)?.child)
     }
@@ -496,7 +496,7 @@ fn appended(path: &Path) -> Result<File, Error> {
     file.map_err(Error::file("open", path))
 }
 
-/// Describes how a command of ours ended that should have ended well.
+/// Describes how one of our commands ended that should have ended well.
 fn ended_badly(ended: &Ended, step: &Step) -> String {
     match ended {
         Ended::Exit(status) => format!("cargo xtask {} ended with {status}", step.name),

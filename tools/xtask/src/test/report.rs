@@ -42,7 +42,7 @@ pub(super) struct Outcome {
     pub(super) failures: Vec<Failure>,
     /// The tests that did not run.
     pub(super) skips: Vec<Skip>,
-    /// What failed among the others, and passed when it was run once more by itself. It is counted as passed.
+    /// What failed among the others, and passed when it was run once more alone. It is counted as passed.
     pub(super) alone: Vec<Failure>,
     /// The lines of the output that explain the failures.
     #[serde(skip)]

@@ -82,7 +82,7 @@ pub(super) fn printed(log: &str, skips: &mut Vec<Skip>) -> String {
     rest
 }
 
-/// What stands before the output of tests that passed.
+/// The heading of the output of tests that passed.
 const HEADING: &str = "successes:";
 
 /// Adds those whose test is not there yet.

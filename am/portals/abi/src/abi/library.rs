@@ -114,7 +114,7 @@ extern "C" fn at_exit() {
     });
 }
 
-// SAFETY: the loader calls what stands in this section, once, without arguments.
+// SAFETY: the loader calls what is in this section, once, without arguments.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = at_exit;

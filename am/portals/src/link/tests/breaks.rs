@@ -154,7 +154,7 @@ fn patience_with_a_peer_ends_and_it_is_lost_once() {
     assert_eq!(stage.try_send(0, true), Err(Refused::PeerDown));
     let memory = Exposure::Read(ConstLoan::of_static(b"abc"));
     assert!(!stage.links[0].waits() && stage.links[0].expose(PEER, memory, Access::Read).is_none());
-    // What comes of it now is not shown.
+    // What arrives of it now is not shown.
     stage.plug(0, 2);
     let heard = stage.heard[0].from.get(1).copied();
     stage.ends[0].borrow_mut()[1]

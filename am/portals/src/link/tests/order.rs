@@ -157,7 +157,7 @@ fn hostile_heads_are_dropped_and_counted_and_honest_ones_still_arrive() {
     let held: u64 = link.core.peers[peer.index()].held_charge;
     assert!(held <= WINDOW && link.stats().too_far_ahead > 100);
     assert!(heard.from.iter().all(|count| *count == 0));
-    // The others talk as if nothing had been.
+    // The others exchange messages as before.
     world::run(&net, &mut job, &plan);
 }
 

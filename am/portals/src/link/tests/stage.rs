@@ -146,7 +146,7 @@ impl Stage {
         }
     }
 
-    /// Both directions stand again, in a new connection.
+    /// Both directions work again, in a new connection.
     pub(crate) fn plug(&mut self, at: usize, life: u32) {
         for end in self.ends[at].borrow_mut().iter_mut() {
             (end.silent, end.down) = (false, false);

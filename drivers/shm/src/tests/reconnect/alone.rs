@@ -11,7 +11,7 @@ fn is_alone() -> bool {
     std::env::var_os(ALONE).is_some()
 }
 
-/// Runs a test of this module by itself.
+/// Runs a test of this module in a process of its own.
 fn alone(test: &str) {
     let name = format!("tests::reconnect::alone::{test}");
     let output = std::process::Command::new(std::env::current_exe().unwrap())
@@ -41,7 +41,7 @@ fn a_lack_of_descriptors_passes() {
     alone("refused_without_descriptors");
 }
 
-/// Maps of ours, memory objects of ours, and descriptors of any kind.
+/// Our maps and memory objects, and descriptors of any kind.
 pub(super) fn counts() -> [usize; 3] {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let ours = |line: &&str| line.contains("doorbell-");

@@ -157,7 +157,7 @@ impl Devcmd {
         self.busy.filter(|busy| busy.due <= now)
     }
 
-    /// Ends a command. Results stand there before BUSY goes.
+    /// Ends a command. Results are written before BUSY is cleared.
     pub(crate) fn finish(&mut self, io: &mut Io, result: Result<Args, u8>) {
         self.busy = None;
         let (status, results) = match result {

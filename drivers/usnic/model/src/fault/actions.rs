@@ -223,7 +223,7 @@ pub(crate) struct Bounds {
     pub(super) rq: usize,
     pub(super) cq: usize,
     pub(super) intr: usize,
-    /// Types of the entries of a resource table, as often as they stand there.
+    /// Types of the entries of a resource table, as often as they occur there.
     kinds: Vec<u8>,
 }
 

@@ -85,7 +85,7 @@ pub(crate) struct Ring {
     pub(crate) disables: u32,
     /// The completion's number of each slot, 0 where there is none.
     proofs: Vec<u64>,
-    /// What was posted while the queue was not enabled, as it stood in the register (`future`).
+    /// What was posted while the queue was not enabled, as it was in the register (`future`).
     early: Option<u32>,
     /// The descriptor that was fetched ahead when the queue was disabled, and whether it will be used
     /// wrongly.
