@@ -435,7 +435,7 @@ struct Pace {
     next: u64,
 }
 
-/// Between two questions go this many messages, or as many as have these bytes together.
+/// Between two requests go this many messages, or as many as have these bytes together.
 const ASK_MESSAGES: u64 = 1024;
 const ASK_BYTES: u64 = 1 << 20;
 

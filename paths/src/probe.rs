@@ -1,4 +1,4 @@
-//! Probes of one path: questions that are answered over the same path, for a sign of life, for the proof that
+//! Probes of one path: requests that are answered over the same path, for a sign of life, for the proof that
 //! a returning path works, and for the round trip.
 
 use std::time::Duration;

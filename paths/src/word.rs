@@ -19,14 +19,14 @@ pub enum Word {
     Probe {
         /// The number of the path, which is the same at both ends.
         path: u16,
-        /// The number of the question.
+        /// The number of the request.
         number: u32,
     },
     /// Answers a probe, over the same path.
     Echo {
         /// The number of the path, which is the same at both ends.
         path: u16,
-        /// The number of the question.
+        /// The number of the request.
         number: u32,
     },
 }

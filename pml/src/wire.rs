@@ -194,7 +194,7 @@ pub(crate) struct CreditHeader {
 }
 
 /// PROBE, ECHO and BROKEN: about the paths themselves. A path is its number in the order of `connect`; the
-/// other number is that of the question, or, in BROKEN, that of the connection which is given up
+/// other number is that of the request, or, in BROKEN, that of the connection which is given up
 /// ([`Life`]): no later one is broken by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]

@@ -79,7 +79,7 @@ pub enum BadMessage {
         got: usize,
     },
     /// A question arrived where an answer was expected.
-    #[error("the message is a question, but an answer was expected")]
+    #[error("the message is a query, but an answer was expected")]
     NoAnswer,
 }
 

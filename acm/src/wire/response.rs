@@ -52,7 +52,7 @@ pub enum BadAnswer {
     #[error(transparent)]
     BadMessage(#[from] BadMessage),
     /// The response answers another question.
-    #[error("it answers another question")]
+    #[error("it answers another query")]
     Another,
     /// The status code is unknown.
     #[error("unknown status {0}")]

@@ -64,7 +64,7 @@ pub enum NodeError {
         most: usize,
     },
     /// The process cannot be one.
-    #[error("node {nid}, process {pid} is not a valid name: the process id has to be below 0xffff, and neither may stand for \"any\"", nid = .0.nid, pid = .0.pid)]
+    #[error("node {nid}, process {pid} is not a valid name: the process id has to be below 0xffff, and neither may be the value for \"any\"", nid = .0.nid, pid = .0.pid)]
     NoProcess(Process),
     /// The process was lost, and its operations have ended; a new life of it has another process id.
     #[error("node {nid}, process {pid} was lost before: it cannot come back under this name", nid = .0.nid, pid = .0.pid)]

@@ -209,7 +209,7 @@ fn hand_over(
     into: MutLoan,
 ) -> Result<(), Failed> {
     if near.send_at_once(Rank(of_far), 0, TAG, black_box(from)) == AtOnce::Refused {
-        // Something of another kind waits before it, such as a question about a way.
+        // Something of another kind waits before it, such as a probe of a path.
         let sent = near.send_loan(Rank(of_far), 0, TAG, from).map_err(failed)?;
         near.flush();
         if let Sent::Pending(_) = sent {

@@ -58,7 +58,7 @@ impl<L: Link> Session<'_, L> {
     /// Has the follower answer up to `exchanges` messages until an empty one comes.
     pub(super) fn begin_serving(&mut self, bytes: usize, exchanges: u64) -> Result<(), BenchError> {
         let first = self.next;
-        // A question that comes twice is answered twice, and each answer has a number of its own.
+        // A request that comes twice is answered twice, and each answer has a number of its own.
         self.next += 2 * exchanges;
         let now = self.clock.ticks();
         if let Some(verifier) = &mut self.verifier {

@@ -66,7 +66,7 @@ pub(crate) struct Mailbox {
     seen: u32,
 }
 
-/// A question under way.
+/// A request under way.
 struct Ask {
     words: [u32; 3],
     stage: Stage,

@@ -62,7 +62,7 @@ fn a_look_leaves_nothing_of_a_swarm_of_changes() {
     assert!(has("10.77.0.79"), "{all:?}");
 }
 
-/// Announcements that were lost are made up for without another question: the interface is queried when the
+/// Announcements that were lost are made up for without another request: the interface is queried when the
 /// socket is empty, since the kernel drops answers before.
 #[test]
 fn lost_notifications_of_an_interface_are_queried() {

@@ -43,7 +43,7 @@ pub struct ReceiveCounts {
     pub corrupt: u64,
     /// Of the frames received, those whose checksum the card had checked.
     pub checked_by_device: u64,
-    /// Packets that are no whole datagram for this rail, and no question for its address.
+    /// Packets that are no whole datagram for this rail, and no request for its address.
     pub malformed: u64,
     /// What the card wrote and cannot be true.
     pub nonsense: u64,

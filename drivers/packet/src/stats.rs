@@ -37,7 +37,7 @@ stats! {
         corrupt,
         /// Of all frames received, those whose checksums the card had checked.
         checked_by_device,
-        /// Packets for this rail that are no whole datagram, and no question for its address.
+        /// Packets for this rail that are no whole datagram, and no request for its address.
         malformed,
         /// What the card wrote and cannot be true: wrong queues, descriptors, types, lengths.
         nonsense,

@@ -82,7 +82,7 @@ enum Doing {
     /// An earlier command, until then.
     Block(Instant),
     Command(Instant),
-    /// The next question for the end of a two-part command, at the first time; the last, at the second.
+    /// When a two-part command is next checked for its end, at the first time; the deadline, at the second.
     Again(Instant, Instant),
     /// What becomes of a command without an answer.
     Aftermath(Instant),

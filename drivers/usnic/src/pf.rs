@@ -89,7 +89,7 @@ pub struct Pf {
     /// A filter that was removed after its request had been given up.
     gone: Option<(u32, u64)>,
     open: Option<Opener>,
-    /// A question that takes its time.
+    /// A slow request.
     question: Option<JoinHandle<Result<bool, Fault>>>,
 }
 

@@ -20,7 +20,7 @@ doorbell_packet::stats! {
         corrupt,
         /// Received frames whose checksums the device had found right.
         checked_by_device,
-        /// Packets for this function that are no whole datagram for this rail, and no question for its
+        /// Packets for this function that are no whole datagram for this rail, and no request for its
         /// address.
         malformed,
         /// Packets longer than the room for them.

@@ -182,7 +182,7 @@ fn an_answer_may_come_byte_by_byte() {
     );
 }
 
-/// Every question at every stage: what is let through.
+/// Every request at every stage: which are let through.
 #[test]
 fn requests_are_valid_in_their_stages_only() {
     let all = || {

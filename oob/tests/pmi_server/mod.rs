@@ -89,7 +89,7 @@ struct Side {
 }
 
 impl Side {
-    /// Answers one question; `false` when there is no other.
+    /// Answers one request; `false` when there is no other.
     fn step(&mut self) -> bool {
         let Some(text) = self.receive() else { return false };
         self.seen.longest = self.seen.longest.max(text.len());

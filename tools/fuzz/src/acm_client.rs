@@ -136,7 +136,7 @@ fn answered(asks: &Question, message: &[u8]) {
     };
     assert!(
         read_response(asks, tid ^ 1, message).is_err(),
-        "it answers another question"
+        "it answers another query"
     );
     match read_response(asks, tid, message) {
         Ok(Ok(Response::Path { path, .. })) => {

@@ -69,7 +69,7 @@ pub enum Error {
         reason: String,
     },
     /// One of our threads panicked.
-    #[error("a thread that ran fuzzers panicked; its message stands above")]
+    #[error("a thread that ran fuzzers panicked; its message is above")]
     Worker,
     /// The user pressed Ctrl-C, or the process received a signal to end.
     #[error("interrupted after {0:?}; the running step and all its processes were ended")]

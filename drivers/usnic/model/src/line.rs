@@ -31,7 +31,7 @@ pub(crate) struct Message {
 #[derive(Debug)]
 pub(crate) struct Line {
     socket: OwnedFd,
-    /// The answer to the one question that may be under way, and the number of that question.
+    /// The answer to the one request that may be under way, and the number of that request.
     asked: Mutex<PendingRequest>,
     answered: Condvar,
 }

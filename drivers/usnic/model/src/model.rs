@@ -23,7 +23,7 @@ use crate::world::World;
 
 /// Letters that may wait for the engine.
 const LETTERS: usize = 256;
-/// How long a question to the engine may take.
+/// How long a request to the engine may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A function's socket.

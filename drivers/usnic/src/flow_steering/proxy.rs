@@ -13,7 +13,7 @@ pub(crate) struct Proxy {
     watchdog: PfWatchdog,
     index: u32,
     is_asked: bool,
-    /// A request that waits for the end of a question whether the physical function is well.
+    /// A request that waits for the end of a health check of the physical function.
     wanted: Option<Request>,
     ended: Option<Result<u64, Trouble>>,
     /// The reply that comes next is that of a request that was given up.

@@ -57,7 +57,7 @@ impl From<Errno> for Trouble {
 }
 
 impl Line {
-    /// Connects; each question, this one too, may take `limit`.
+    /// Connects; each request, this one too, may take `limit`.
     pub(super) fn connect(path: &Path, limit: Duration) -> Result<Self, Error> {
         let name = format!("vfio-user:{}", path.display());
         let socket = connect(path, Instant::now() + limit).map_err(|source| Error::Gone {

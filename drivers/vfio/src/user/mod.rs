@@ -14,7 +14,7 @@
 //! | `region_read` waits for ever for the rest of a refusal | a message has its header's length |
 //! | no wait ends where the server is silent | each has a deadline; the line is closed then |
 //! | wrong lengths end the process (assertion, subtraction) | [`Error::Hostile`] |
-//! | number, command and type of a reply are not looked at | they must be those of the question |
+//! | number, command and type of a reply are not looked at | they must be those of the request |
 //! | the server's limit of descriptors is ignored | vectors are set up in as many messages as it takes |
 //! | `&mut self` | a mutex: this is the control path |
 //!

@@ -293,7 +293,7 @@ fn whether_it_is_gone_is_known_during_a_wait_for_an_answer() {
     let server = Scripted::start(move |command, payload| {
         if command == 13 {
             asked.send(()).unwrap();
-            // Answered once the question below is.
+            // Answered once the request below is.
             let _ = may_go_on.recv_timeout(SOON);
         }
         usual(command, payload)

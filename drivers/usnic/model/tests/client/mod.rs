@@ -191,7 +191,7 @@ impl Client {
         Some(((half(0), half(2), word(8), word(12)), body, files))
     }
 
-    /// Answers a question of the model.
+    /// Answers a request of the model.
     pub fn reply(&mut self, (number, command): (u16, u16), flags: u32, body: &[u8]) {
         let mut message = Vec::new();
         message.extend(number.to_le_bytes());
