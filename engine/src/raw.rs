@@ -9,7 +9,7 @@
 //! [`Raw::withdraw`]).
 //!
 //! ```
-//! use doorbell::raw::{Completion, Payload, SendMode, Target};
+//! use doorbell::raw::{Completion, Target};
 //! use doorbell::{Source, Tag};
 //! # let world = doorbell::init()?;
 //! let raw = world.raw(16)?;

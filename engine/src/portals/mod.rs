@@ -3,7 +3,7 @@
 //! ```
 //! use doorbell::fabric::memory::Region;
 //! use doorbell::fabric::message::Landing;
-//! use doorbell::fabric::ni::{AckReq, Entry, EntryOptions, Kind, List, Md, Memory, Ni, Piece, Process};
+//! use doorbell::fabric::ni::{AckReq, Entry, EntryOptions, Kind, List, Md, Memory, Piece, Process};
 //! use doorbell::fabric::ni::{PtOptions, Put, Target};
 //! let mut job = doorbell::Builder::new().build_portals()?;
 //! let kind = Kind::MATCHING_LOGICAL;
