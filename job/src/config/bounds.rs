@@ -1,5 +1,5 @@
-//! What a value may be beyond what its type says. Checked as soon as a text is read, so that the error can name the
-//! text and where it stands; and once more before a world is made, for values that code has set.
+//! Bounds of values beyond those of their types. They are checked when a text is read, so that the error can
+//! name the text and its origin, and once more before a world is made, for values that code has set.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,22 +15,22 @@ use super::{Config, FACTS, Origin};
 use crate::error::Error;
 use crate::types::MOST_RANKS;
 
-/// Fewest bytes of `pml.unexpected`: one envelope must fit many times.
+/// Fewest bytes of `pml.unexpected`: many envelopes must fit.
 const LEAST_UNEXPECTED: usize = 1 << 10;
-/// Most bytes of `pml.unexpected`: the PML's hard bound is sixteen times this, and has 36 bits.
+/// Most bytes of `pml.unexpected`: the PML's hard bound is sixteen times this, in a field of 36 bits.
 const MOST_UNEXPECTED: usize = 4 << 30;
 /// Most commands in the mailbox of a dedicated thread.
 const MOST_COMMANDS: u32 = 1 << 20;
 
-/// What both ends of the PML's protocol compute with: the window, and the hard bound that follows from it. All other
-/// settings concern one direction or one process: each sender has its own eager limit and protocol, each lane carries
-/// its own geometry, and whether pulls work is found out for each pair.
-/// A window says what may be under way in both directions, and a frame without the MAC that is expected is dropped.
-/// The control plane is there at all ranks, or at none.
+/// The settings that both ends of a protocol depend on. The PML's credits follow from `pml.unexpected`;
+/// `btl.window` bounds what is in flight in both directions; a frame without the expected MAC is dropped; and
+/// the control plane exists at all ranks or at none. All other settings concern one direction or one process:
+/// each sender has its own eager limit and protocol, each shm lane carries its own geometry, and each pair of
+/// ranks finds out whether pulls work.
 const AGREED: [&str; 4] = ["pml.unexpected", "btl.window", "btl.frame_mac", "control.mode"];
 
 impl Config {
-    /// The settings that must be the same at all ranks of a job, by their two names.
+    /// Returns the settings that must be the same at all ranks of a job, each with its two names.
     pub fn agreed(&self) -> BTreeMap<String, String> {
         let all = FACTS.iter().zip(self.all());
         all.filter(|(fact, _)| AGREED.contains(&fact.name))
@@ -41,7 +41,7 @@ impl Config {
     /// Checks every value.
     ///
     /// # Errors
-    /// [`Error::BadValue`] for the first that cannot be.
+    /// [`Error::BadValue`] for the first value that is out of bounds.
     pub fn verify(&self) -> Result<(), Error> {
         for (at, fact) in FACTS.iter().enumerate() {
             if let Some(expected) = self.out_of_bounds(fact.name) {
@@ -51,8 +51,8 @@ impl Config {
         self.btl_out_of_bounds().map_or(Ok(()), Err)
     }
 
-    /// The first setting of the BTL that cannot be, with the others as they are. Some are bounds of each other, so this
-    /// is not asked before all are read.
+    /// Returns the error of the first setting of the BTL that is out of bounds, with the others as they are.
+    /// Some are bounds of each other, so this is checked only when all are read.
     fn btl_out_of_bounds(&self) -> Option<Error> {
         let Err(BtlError::Setting { setting, bounds, .. }) = btl_config(self).validate() else {
             return None;
@@ -64,7 +64,7 @@ impl Config {
         if set(at) {
             return Some(self.refuse(at, bounds.to_owned()));
         }
-        // A default is never to blame: then it is what was set, and does not go with it.
+        // The default is not to blame: the error names the setting that was changed and does not go with it.
         let defaults = Self::default();
         let bounded = (0..FACTS.len()).filter(|other| FACTS[*other].name.starts_with("btl.") && set(*other));
         let alone_with = |other: &usize| {
@@ -83,7 +83,7 @@ impl Config {
         ))
     }
 
-    /// The error of a value that could be, and cannot here.
+    /// Returns the error of a value that is within its bounds, but does not suit the situation.
     pub(crate) fn unfit(&self, name: &str, expected: &str) -> Option<Error> {
         let at = FACTS.iter().position(|fact| fact.name == name)?;
         Some(self.refuse(at, expected.to_owned()))
@@ -99,7 +99,8 @@ impl Config {
         }
     }
 
-    /// What is expected instead of the present value of `name`; `None` when it may be so.
+    /// Returns what is expected instead of the present value of `name`; `None` when the value is within
+    /// bounds.
     pub(super) fn out_of_bounds(&self, name: &str) -> Option<String> {
         let (job, shm, udp) = (&self.job, &self.shm, &self.udp);
         match name {
@@ -122,7 +123,7 @@ impl Config {
                     .split(',')
                     .any(|text| text.trim().parse::<Pattern>().is_err());
                 (bad && !text.is_empty()).then(|| {
-                    "names of interfaces (`eth0`, `eth*`) and networks (`10.0.0.0/8`), with commas".to_owned()
+                    "names of interfaces (`eth0`, `eth*`) and networks (`10.0.0.0/8`), separated by commas".to_owned()
                 })
             }
             "control.ports" => {
@@ -203,7 +204,7 @@ impl Config {
     }
 }
 
-/// A hardware address of one station.
+/// Parses a unicast hardware address.
 pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
     let mut mac = [0; 6];
     let mut parts = text.split(':');

@@ -1,5 +1,5 @@
-//! The settings that a job opens its rails with: for programs that look at one driver alone, as `doorbell
-//! doctor` does, and have to see the rail that a job would have.
+//! The settings that a job opens its rails with. Programs that examine one driver alone, as `doorbell
+//! doctor` does, use them too, so that they see the rail that a job would have.
 //!
 //! ```
 //! # use doorbell_job as doorbell;
@@ -16,7 +16,7 @@ use doorbell_xdp::{Mode, XdpConfig};
 
 use super::{Config, IpFamily, UsnicCommandWay, UsnicCommands, UsnicControl, XdpMode, mac};
 
-/// The settings of an shm rail, as a job of this configuration opens it.
+/// Returns the settings of an shm rail, as a job of this configuration opens it.
 pub fn shm_config(config: &Config) -> ShmConfig {
     let default = ShmConfig::default();
     ShmConfig {
@@ -32,7 +32,7 @@ pub fn shm_config(config: &Config) -> ShmConfig {
     }
 }
 
-/// The settings of a udp rail, as a job of this configuration opens it.
+/// Returns the settings of a udp rail, as a job of this configuration opens it.
 pub fn udp_config(config: &Config) -> UdpConfig {
     let udp = &config.udp;
     UdpConfig {
@@ -54,8 +54,8 @@ pub fn udp_config(config: &Config) -> UdpConfig {
     }
 }
 
-/// The settings of an xdp rail, as a job of this configuration opens it. Addresses and ports are those of the udp settings:
-/// both put the same frames into UDP.
+/// Returns the settings of an xdp rail, as a job of this configuration opens it. Addresses and ports are
+/// those of the udp settings: both kinds send the same frames in UDP.
 pub fn xdp_config(config: &Config) -> XdpConfig {
     let (udp, xdp) = (udp_config(config), &config.xdp);
     XdpConfig {
@@ -77,8 +77,8 @@ pub fn xdp_config(config: &Config) -> XdpConfig {
     }
 }
 
-/// Port and MTU are those of the udp settings: both put the same frames into UDP. The address is the function's alone, and so are
-/// all ports.
+/// Returns the settings of an igbvf rail. Port and MTU are those of the udp settings: both kinds send the
+/// same frames in UDP. The address belongs to the function alone, and so do all of its ports.
 pub(crate) fn igbvf_config(config: &Config) -> IgbvfConfig {
     let (udp, igbvf, default) = (udp_config(config), &config.igbvf, IgbvfConfig::default());
     IgbvfConfig {
@@ -93,7 +93,8 @@ pub(crate) fn igbvf_config(config: &Config) -> IgbvfConfig {
     }
 }
 
-/// The settings of a usnic rail, as a job of this configuration opens it. As of `igbvf`: port and MTU are those of the udp settings.
+/// Returns the settings of a usnic rail, as a job of this configuration opens it. Port and MTU are those of
+/// the udp settings.
 pub fn usnic_config(config: &Config) -> UsnicConfig {
     let (udp, usnic, default) = (udp_config(config), &config.usnic, UsnicConfig::default());
     UsnicConfig {
@@ -158,7 +159,7 @@ pub(crate) fn btl_config(config: &Config) -> BtlConfig {
         connectivity_error_num_retries: *btl.connectivity_error_num_retries.get(),
         frame_mac: *btl.frame_mac.get(),
         recorder: *btl.recorder.get() as usize,
-        // For tests of the BTL itself.
+        // Only tests of the BTL set this.
         first_sequence: None,
     }
 }

@@ -1,4 +1,5 @@
-//! Faults that are wanted: which rail breaks, and when. A test aid (`job/src/rails/fault_rail.rs` does it).
+//! The faults to inject: which rail breaks, and when. A test aid, which `job/src/rails/fault_rail.rs` carries
+//! out.
 
 use std::fmt;
 
@@ -6,24 +7,24 @@ use doorbell_fabric::name::RailName;
 
 use super::value::Value;
 
-/// The word for "while we read or write the peer's memory".
+/// The word for "while this rank reads or writes the peer's memory".
 const RENDEZVOUS: &str = "rendezvous";
 
-/// When a rail breaks.
+/// The point at which a rail breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// After so many messages, those sent and those received together.
+    /// After this many messages, those sent and those received together.
     Messages(u64),
-    /// In the middle of a read or write of a peer's memory by us.
+    /// In the middle of a read or write of a peer's memory by this rank.
     Rendezvous,
 }
 
-/// One fault.
+/// One fault of a rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Our rail.
+    /// The name of the rail at this end.
     pub rail: RailName,
-    /// When it breaks.
+    /// When the rail breaks.
     pub when: When,
 }
 
@@ -36,7 +37,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Faults, in the order in which they happen; those of one rail count from the one before.
+/// The faults, in order; each fault of a rail counts from the one before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Faults(pub Vec<Fault>);
 
@@ -51,7 +52,7 @@ impl fmt::Display for Faults {
 }
 
 impl Value for Faults {
-    const UNIT: &'static str = "RAIL:N|RAIL:rendezvous, by commas";
+    const UNIT: &'static str = "RAIL:N|RAIL:rendezvous, comma-separated";
 
     fn read(text: &str) -> Result<Self, String> {
         let faults = text.split(',').map(str::trim).filter(|fault| !fault.is_empty());
@@ -67,7 +68,7 @@ impl Value for Faults {
     }
 }
 
-/// Names of rails have colons, too: what follows the last one says when.
+/// Parses one fault. Names of rails contain colons too: the point of the fault follows the last one.
 fn read(text: &str) -> Option<Fault> {
     let (rail, when) = text.rsplit_once(':')?;
     let when = match when {

@@ -1,11 +1,11 @@
-//! The configuration: typed, small, and able to say where each value came from.
+//! The configuration: typed settings, each with the origin of its value.
 //!
 //! ```text
 //!   default  <  one TOML file (DOORBELL_CONFIG)  <  DOORBELL_* variables  <  code (Builder)
 //! ```
 //!
-//! A name that does not exist is an error with the nearest one that does in the file, whose names are all
-//! ours, and a warning in the environment, whose prefix others use too; a bad value is an error that says
+//! A name that does not exist is an error in the file, whose names are all ours, and a warning in the
+//! environment, whose prefix others use too; both name the nearest setting. The error of a bad value states
 //! what was expected. The table below is the only list of settings: reading, listing and documentation follow
 //! from it.
 
@@ -43,21 +43,21 @@ pub(crate) use value::{Value, nearest};
 /// One line of `doorbell info --config`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Listed {
-    /// The name, as in the file: `section.key`.
+    /// The name of the setting, as in the file: `section.key`.
     pub name: &'static str,
-    /// The environment variable.
+    /// The name of its environment variable.
     pub variable: &'static str,
-    /// The value, as text.
+    /// The setting's value, as text.
     pub value: String,
-    /// Where it came from.
+    /// Where the value came from.
     pub origin: String,
-    /// The unit, or the words that are allowed.
+    /// The unit, or the words that the setting accepts.
     pub unit: &'static str,
     /// What it does, in one sentence.
     pub help: &'static str,
 }
 
-/// The fixed facts of one setting.
+/// The name, variable and help of one setting.
 pub(crate) struct Fact {
     pub(crate) name: &'static str,
     pub(crate) variable: &'static str,
@@ -74,7 +74,7 @@ macro_rules! settings {
             pub struct $Section { $(#[doc = $help] pub $key: Setting<$type>,)* }
         )*
 
-        /// Every setting, with its origin.
+        /// All settings, each with its origin.
         #[derive(Clone, Debug)]
         pub struct Config { $($(#[$about])* pub $section: $Section,)* }
 
@@ -84,7 +84,7 @@ macro_rules! settings {
             }
         }
 
-        /// Every setting's facts, in the order of the listing.
+        /// The facts of all settings, in the order of the listing.
         pub(crate) const FACTS: &[Fact] = &[$($(Fact {
             name: concat!(stringify!($section), ".", stringify!($key)),
             variable: $variable,
@@ -104,99 +104,99 @@ macro_rules! settings {
 }
 
 settings! {
-    /// Who we are in the job; usually set by the launcher.
+    /// This process's place in the job; usually set by the launcher.
     job: Job {
         rank: Option<u32> = None, "DOORBELL_RANK", "This process's rank, from 0.";
-        size: Option<u32> = None, "DOORBELL_SIZE", "How many ranks the job has.";
+        size: Option<u32> = None, "DOORBELL_SIZE", "The number of ranks in the job.";
         root: Option<String> = None, "DOORBELL_ROOT",
             "Where the ranks meet: `@name` (abstract Unix socket) or a path; rank 0 serves it.";
         timeout: Duration = Duration::from_secs(30), "DOORBELL_JOB_TIMEOUT",
             "How long the ranks wait for each other at the start.";
         launch: Launch = Launch::Auto, "DOORBELL_LAUNCH",
-            "By what a process learns its rank; one that is named is used or refused. auto: the first that is there.";
+            "Where a process gets its rank from; a source that is named is used, or it is an error. auto: the first available.";
         lazy_above: u32 = 64, "DOORBELL_JOB_LAZY_ABOVE",
-            "Under a launcher that passes on values, the ranks of a larger job than this find each other at first use, not at the start.";
+            "Under a launcher that exchanges values, the ranks of a job larger than this look each other up at first use, not at the start.";
         pmix_library: Option<String> = None, "DOORBELL_PMIX_LIBRARY",
             "The PMIx library, loaded when a launcher speaks PMIx; auto: libpmix.so.2.";
     }
-    /// The ways to the peers.
+    /// The rails to the peers.
     rails: RailSection {
         list: Rails = Rails::default(), "DOORBELL_RAILS",
-            "Rails to use, by name; each is used or refused with the reason. Empty: chosen per peer.";
+            "Rails to use, by name; one that cannot be used is an error. Empty: chosen per peer.";
     }
-    /// Who works, where, and what an idle wait does.
+    /// Which thread makes progress, on which core, and what an idle wait does.
     progress: Progress {
         mode: Mode = Mode::Inline, "DOORBELL_PROGRESS",
-            "Whether the caller's thread or a dedicated one moves messages.";
+            "Which thread moves messages: the caller's, or a dedicated one.";
         core: Option<u32> = None, "DOORBELL_PROGRESS_CORE",
-            "The core that the dedicated thread is pinned to; without one it is not pinned.";
+            "The core that the dedicated thread is pinned to; auto: not pinned.";
         wait: Wait = Wait::Balanced, "DOORBELL_WAIT", "What a wait does while nothing happens.";
         spins: Option<u32> = None, "DOORBELL_SPINS",
             "Empty polls before a wait yields the core; auto: many, or few when ranks share cores.";
         yields: Option<u32> = None, "DOORBELL_YIELDS",
             "Yields before a wait sleeps; auto: by whether ranks share cores.";
         mailbox: u32 = 1024, "DOORBELL_MAILBOX",
-            "Commands that fit between a caller and the dedicated thread (rounded up to a power of two).";
+            "Commands that the mailbox of the dedicated thread holds (rounded up to a power of two).";
     }
-    /// Bounds of waiting.
+    /// Limits of waits.
     wait: Waits {
         deadline: Duration = Duration::from_secs(60), "DOORBELL_DEADLINE",
-            "How long a wait may take unless it names its own bound; every wait ends.";
+            "Limit of a wait that names none of its own; every wait ends.";
         quiet: Duration = Duration::from_secs(3), "DOORBELL_QUIET",
-            "After this long without an end, a wait says once who waits for what.";
+            "After this long, a wait reports once what it waits for.";
         close: Duration = Duration::from_secs(2), "DOORBELL_CLOSE",
-            "How long the end of a world may take to push out what was accepted.";
+            "How long the end of a world may take to send what was accepted.";
     }
     /// The control plane beside the rails.
     control: ControlSection {
         mode: bool = false, "DOORBELL_CONTROL",
             "Whether the ranks have a control plane; the same at all ranks.";
         nics: Option<String> = None, "DOORBELL_CONTROL_NICS",
-            "Interfaces (eth0, eth*) and networks (10.0.0.0/8) that it uses, with commas; auto: loopback, for ranks of one host.";
+            "Interfaces (eth0, eth*) and networks (10.0.0.0/8) that it uses, separated by commas; auto: loopback, for ranks of one host.";
         ports: Option<String> = None, "DOORBELL_CONTROL_PORTS",
-            "Ports that it listens on, as in 7200-7299; auto: whichever the system gives.";
+            "Ports that it listens on, as in 7200-7299; auto: chosen by the system.";
         policy: ControlPolicy = ControlPolicy::End, "DOORBELL_CONTROL_POLICY",
-            "What follows when it has lost a rank, or its lifeline.";
+            "What follows when it has lost a rank, or this rank's lifeline.";
         grace: Duration = Duration::from_secs(2), "DOORBELL_CONTROL_GRACE",
-            "How long a rank may be out of reach by all ways before it is lost.";
+            "How long a rank may be unreachable over all paths before it is lost.";
     }
-    /// The address service, for addresses of peers.
+    /// The address service, which resolves addresses of peers.
     acm: AcmSection {
         mode: bool = false, "DOORBELL_ACM",
-            "Whether addresses of peers on other hosts, and names of hosts, are asked of the address service first.";
+            "Whether the address service is queried first for paths to peers on other hosts and for names of hosts.";
         service: Option<String> = None, "DOORBELL_ACM_SERVICE",
             "The service: a Unix socket, HOST or HOST:PORT; auto: where `doorbell acm serve` and ibacm listen by default.";
         timeout: Duration = Duration::from_secs(2), "DOORBELL_ACM_TIMEOUT",
-            "How long an answer of the service is waited for, before the system's own tables are used.";
+            "Time limit of a query; after that the system's own tables are used.";
     }
     /// Protocols above the rails.
     pml: PmlSection {
         eager: Option<Size> = None, "DOORBELL_EAGER",
             "Largest message that is sent at once; auto: the rail's own limit.";
         unexpected: Size = Size(4 << 20), "DOORBELL_UNEXPECTED",
-            "Bytes of messages nobody asked for yet that a rank keeps for each peer before it holds the sender back.";
+            "Bytes of unexpected messages that a rank keeps for each peer before it holds the sender back.";
         protocol: Protocol = Protocol::Auto, "DOORBELL_PROTOCOL",
-            "Which protocol carries messages; anything but auto is for tests and measurements.";
+            "The protocol that carries messages; anything but auto is for tests and measurements.";
         checksum: bool = false, "DOORBELL_CHECKSUM",
-            "Whether messages carry a checksum from the sender's memory to the receiver's; costs a pass over the bytes at either end.";
+            "Whether messages carry a checksum from the sender's memory to the receiver's; costs one pass over the bytes at either end.";
         buffer: Size = Size(1 << 20), "DOORBELL_BUFFER",
             "Bytes of buffered and injected messages that may wait for a rail at a time.";
         patience: Duration = Duration::from_secs(5), "DOORBELL_PATIENCE",
-            "How long a peer is waited for whose last rail lost the link, before it is lost.";
+            "How long to wait for a peer after its last rail lost the link, before it is lost.";
         handshake: bool = false, "DOORBELL_HANDSHAKE",
-            "Whether a long message that goes by fragments is agreed on anew when its rail breaks, instead of sending again what was not taken.";
+            "Whether both ends restart a fragmented message by a handshake when its rail breaks, instead of resending the fragments that were not taken.";
         resume: Resume = Resume::Missing, "DOORBELL_RESUME",
-            "With what a long message goes on that was agreed on anew.";
+            "Where a long message continues after a restart handshake.";
     }
-    /// Faults on purpose: a test aid, never for use.
+    /// Injected faults: a test aid, never for production.
     fault: FaultSection {
         inject: Faults = Faults::default(), "DOORBELL_FAULT_INJECT",
-            "Test aid: rails that break as if by themselves, after so many messages or in the middle of a one-sided transfer.";
+            "Test aid: rails that break as in a real failure, after a number of messages or in the middle of a one-sided transfer.";
     }
-    /// What others may see.
+    /// What other processes may read.
     counters: Seeing {
         place: CounterPlace = CounterPlace::Memory, "DOORBELL_COUNTERS",
-            "Where a rank's counters can be read while it runs; in memory nothing is left behind.";
+            "Where a rank's counters can be read while it runs; memory leaves no file behind.";
     }
     /// The shared-memory rail.
     shm: Shm {
@@ -205,18 +205,18 @@ settings! {
         help: bool = true, "DOORBELL_SHM_HELP",
             "Whether a sender that waits copies its share of a message that is read from its memory.";
         cells: Option<u32> = None, "DOORBELL_SHM_CELLS",
-            "Messages under way from one rank to another, a power of two; auto: the driver's choice.";
+            "Messages in flight from one rank to another, a power of two; auto: the driver's choice.";
         data: Option<Size> = None, "DOORBELL_SHM_DATA",
-            "Bytes under way from one rank to another, a power of two; auto: the driver's choice.";
+            "Bytes in flight from one rank to another, a power of two; auto: the driver's choice.";
     }
     /// The rail over the kernel's UDP sockets.
     udp: Udp {
         family: IpFamily = IpFamily::V4, "DOORBELL_UDP_FAMILY",
-            "Which of an interface's addresses a rail uses that is named by the interface.";
+            "The address family of a rail that is named by its interface.";
         port: u32 = u32::from(UdpConfig::default().port), "DOORBELL_UDP_PORT",
-            "First port to try; each rail takes two that are neighbours. 0: the kernel chooses.";
+            "First port to try; each rail takes two adjacent ones. 0: the kernel chooses.";
         pairs: u32 = u32::from(UdpConfig::default().pairs), "DOORBELL_UDP_PAIRS",
-            "How many pairs of ports to try from the first one upwards: the ranks of a host share its ports.";
+            "Pairs of ports to try, from the first one upwards: the ranks of a host share its ports.";
         mtu: Option<Size> = UdpConfig::default().mtu.map(Size), "DOORBELL_UDP_MTU",
             "Largest IP packet; auto: the interface's.";
         connected: u32 = UdpConfig::default().connected as u32, "DOORBELL_UDP_CONNECTED",
@@ -226,128 +226,130 @@ settings! {
         send_buffer: Size = Size(UdpConfig::default().send_buffer), "DOORBELL_UDP_SEND_BUFFER",
             "The kernel's send buffer of each socket.";
         gso: bool = UdpConfig::default().gso, "DOORBELL_UDP_GSO",
-            "Whether runs of frames are given to the kernel in one piece, where it takes them.";
+            "Whether runs of frames are passed to the kernel in one piece, where it supports that.";
         gro: bool = UdpConfig::default().gro, "DOORBELL_UDP_GRO",
-            "Whether runs of frames are taken from the kernel in one piece, where it gives them.";
+            "Whether runs of frames are received from the kernel in one piece, where it supports that.";
         busy_poll: Option<u32> = UdpConfig::default().busy_poll, "DOORBELL_UDP_BUSY_POLL",
-            "For how many microseconds a receive polls the device's queue; auto: not at all. Needs CAP_NET_ADMIN.";
+            "Microseconds for which a receive polls the device's queue; auto: not at all. Needs CAP_NET_ADMIN.";
         capture: Option<String> = None, "DOORBELL_UDP_CAPTURE",
             "File that all frames are written to (pcapng), with the rank before its ending; costs a copy of each frame.";
     }
     /// The rail over AF_XDP queues; addresses, ports and captures are those of the udp settings.
     xdp: Xdp {
         mode: XdpMode = XdpMode::Best, "DOORBELL_XDP_MODE",
-            "How frames get from the device's queue to memory; a mode that is named is had or refused.";
+            "How frames get from the device's queue to memory; a mode that is named and not available is an error.";
         queue: Option<u32> = XdpConfig::default().queue, "DOORBELL_XDP_QUEUE",
-            "The only queue of the device that is used, where the rail's ports are steered to it; auto: all queues.";
+            "The only queue of the device to use, with the rail's ports steered to it; auto: all queues.";
         receive_ring: u32 = XdpConfig::default().receive_ring as u32, "DOORBELL_XDP_RECEIVE_RING",
             "Frames that can wait to be received, shared by the queues, of which each has 512 at least; a power of two.";
         send_ring: u32 = XdpConfig::default().send_ring as u32, "DOORBELL_XDP_SEND_RING",
             "Frames that can wait to be sent, a power of two.";
         busy_poll: Option<u32> = XdpConfig::default().busy_poll, "DOORBELL_XDP_BUSY_POLL",
-            "For how many microseconds a receive polls the device's queue itself; auto: not at all. For devices with hardware queues.";
+            "Microseconds for which a receive polls the device's queue itself; auto: not at all. For devices with hardware queues.";
     }
-    /// The rail over the rings of an 82576's virtual function; port, MTU and captures are those of the udp settings.
+    /// The rail over the rings of an 82576's virtual function; port, MTU and captures are those of the udp
+    /// settings.
     igbvf: Igbvf {
         address: Option<String> = None, "DOORBELL_IGBVF_ADDRESS",
-            "The function's own IP address with the length of its network's prefix, or one for each, as in `0000:01:10.0=10.0.0.5/24`.";
+            "The function's own IP address with the length of its network's prefix, or one for each function, as in `0000:01:10.0=10.0.0.5/24`.";
         gateway: Option<IpAddr> = None, "DOORBELL_IGBVF_GATEWAY",
-            "Where packets for other networks go; auto: nowhere.";
+            "The next hop of packets for other networks; auto: none.";
         receive_ring: u32 = IgbvfConfig::default().receive_ring as u32, "DOORBELL_IGBVF_RECEIVE_RING",
             "Frames that can wait to be received, a power of two.";
         send_ring: u32 = IgbvfConfig::default().send_ring as u32, "DOORBELL_IGBVF_SEND_RING",
             "Frames that can wait to be sent, a power of two.";
         checksum: bool = IgbvfConfig::default().checksum, "DOORBELL_IGBVF_CHECKSUM",
-            "Whether the device makes and checks UDP's checksums.";
+            "Whether the device computes and checks UDP checksums.";
     }
-    /// The rail over the queues of a Cisco VIC's usNIC function; port, MTU and captures are those of the udp settings.
+    /// The rail over the queues of a Cisco VIC's usNIC function; port, MTU and captures are those of the udp
+    /// settings.
     usnic: Usnic {
         address: Option<String> = None, "DOORBELL_USNIC_ADDRESS",
-            "The function's own IPv4 address with the length of its network's prefix, or one for each, as in `0000:3b:00.1=10.0.0.5/24`; auto: 10.86.0.1/16 and on for functions of a model.";
+            "The function's own IPv4 address with the length of its network's prefix, or one for each function, as in `0000:3b:00.1=10.0.0.5/24`; auto: 10.86.0.1/16 and on for functions of a model.";
         gateway: Option<IpAddr> = None, "DOORBELL_USNIC_GATEWAY",
-            "Where packets for other networks go; auto: nowhere.";
+            "The next hop of packets for other networks; auto: none.";
         receive_ring: u32 = UsnicConfig::default().receive_ring as u32, "DOORBELL_USNIC_RECEIVE_RING",
             "Frames that can wait to be received, a power of two.";
         send_ring: u32 = UsnicConfig::default().send_ring as u32, "DOORBELL_USNIC_SEND_RING",
             "Frames that can wait to be sent, a power of two.";
         checksum: bool = UsnicConfig::default().checksum, "DOORBELL_USNIC_CHECKSUM",
-            "Whether the device makes and checks the checksums.";
+            "Whether the device computes and checks checksums.";
         control: UsnicControl = UsnicControl::Auto, "DOORBELL_USNIC_CONTROL",
-            "Who installs filters and turns queue pairs on; auto: the agent where its socket is there, else the function itself.";
+            "What installs filters and enables queue pairs; auto: the agent where its socket exists, else the function itself.";
         agent: Option<String> = None, "DOORBELL_USNIC_AGENT",
             "The agent's socket; auto: agent.sock beside a model's sockets, /run/doorbell/usnic-BDF.sock of the physical function.";
         vf_commands: UsnicCommands = UsnicCommands::Try, "DOORBELL_USNIC_VF_COMMANDS",
-            "Whether the function's own command block is told OPEN, INIT, NOTIFY and ENABLE, which nobody knows it to take.";
+            "Whether OPEN, INIT, NOTIFY and ENABLE go to the function's own command block, which is not documented to take them.";
         commands: UsnicCommandWay = UsnicCommandWay::Auto, "DOORBELL_USNIC_COMMANDS",
             "How the function takes commands: by its command block, or by a ring; auto: the block, where it has one.";
         function: Option<u32> = None, "DOORBELL_USNIC_FUNCTION",
-            "The number by which its physical function knows the function; auto: the device and function number of its address less one, which is another one in a virtual machine.";
+            "The function's number at its physical function; auto: the device and function number of its address less one, which is wrong in a virtual machine.";
         interrupts: bool = UsnicConfig::default().interrupts, "DOORBELL_USNIC_INTERRUPTS",
             "Whether interrupts wake a sleeper, where the device has them.";
         arp: bool = UsnicConfig::default().arp, "DOORBELL_USNIC_ARP",
-            "Whether questions for the function's address come by a filter of their own.";
+            "Whether ARP requests for the function's address have a filter of their own.";
         mac: Option<String> = None, "DOORBELL_USNIC_MAC",
-            "The hardware address of its frames, as in 02:00:00:00:00:01; auto: what the function, or its physical one, says.";
+            "The hardware address of its frames, as in 02:00:00:00:00:01; auto: the address that the function, or its physical one, reports.";
     }
-    /// The BTL: what makes messages of datagrams, on every rail that carries them.
+    /// The BTL, which turns datagrams into messages on every rail that carries datagrams.
     btl: BtlSection {
         window: u32 = BtlConfig::default().window, "DOORBELL_BTL_WINDOW",
-            "Segments of one peer that may be under way, a power of two; the same at all ranks.";
+            "Segments of one peer that may be in flight, a power of two; the same at all ranks.";
         segments: u32 = BtlConfig::default().segments as u32, "DOORBELL_BTL_SEGMENTS",
-            "Segments under way to all peers together.";
+            "Segments in flight to all peers together.";
         max_peers: u32 = BtlConfig::default().max_peers as u32, "DOORBELL_BTL_MAX_PEERS",
-            "Peers of one rail, all their lives together.";
+            "Most peers that a rail has over its whole life.";
         max_reassemblies: u32 = BtlConfig::default().max_reassemblies as u32, "DOORBELL_BTL_MAX_REASSEMBLIES",
-            "Messages that come in chunks, under way from all peers together.";
+            "Chunked messages being reassembled, from all peers together.";
         operations: u32 = BtlConfig::default().operations as u32, "DOORBELL_BTL_OPERATIONS",
-            "One-sided operations under way: of ours, and as many of peers.";
+            "One-sided operations in progress: this many of ours, and as many of peers.";
         exposures: u32 = BtlConfig::default().exposures as u32, "DOORBELL_BTL_EXPOSURES",
-            "Pieces of memory exposed at a time.";
+            "Regions of memory exposed at a time.";
         eager_limit: Size = Size(BtlConfig::default().eager_limit), "DOORBELL_BTL_EAGER_LIMIT",
-            "Longest message of the BTL, its head included; what is longer goes by rendezvous.";
+            "Longest message of the BTL, its head included; longer ones go by rendezvous.";
         priority_limit: Size = Size(BtlConfig::default().priority_limit), "DOORBELL_BTL_PRIORITY_LIMIT",
-            "Messages up to here take the priority channel.";
+            "Messages up to this length take the priority channel.";
         retrans_timeout: Duration = BtlConfig::default().retrans_timeout, "DOORBELL_BTL_RETRANS_TIMEOUT",
-            "When a segment is sent again before the round trip has been measured.";
+            "Retransmission time-out before a round trip has been measured.";
         retrans_least: Duration = BtlConfig::default().retrans_least, "DOORBELL_BTL_RETRANS_LEAST",
-            "Least time before a segment is sent again.";
+            "Shortest retransmission time-out.";
         retrans_tail: Duration = BtlConfig::default().retrans_tail, "DOORBELL_BTL_RETRANS_TAIL",
-            "Least time before the oldest segment is sent again when nothing tells of its loss; it doubles from there.";
+            "Shortest time-out of the oldest segment when no acknowledgement shows its loss; it doubles from there.";
         retrans_most: Duration = BtlConfig::default().retrans_most, "DOORBELL_BTL_RETRANS_MOST",
-            "Most time before a segment is sent again; it doubles up to here.";
+            "Longest retransmission time-out; time-outs double up to this.";
         max_resends_per_iteration: u32 = BtlConfig::default().max_resends_per_iteration as u32,
-            "DOORBELL_BTL_MAX_RESENDS_PER_ITERATION", "Segments sent again in one pass.";
+            "DOORBELL_BTL_MAX_RESENDS_PER_ITERATION", "Segments retransmitted in one pass.";
         ack_delay: Duration = BtlConfig::default().ack_delay, "DOORBELL_BTL_ACK_DELAY",
-            "How long an acknowledgement waits for a frame to ride on.";
+            "How long an acknowledgement waits for a frame to be piggybacked on.";
         ack_every: u32 = BtlConfig::default().ack_every, "DOORBELL_BTL_ACK_EVERY",
-            "After so many segments (of short ones: four times as many) an acknowledgement does not wait.";
+            "Segments after which an acknowledgement does not wait (of short ones: four times as many).";
         initial_window: u32 = BtlConfig::default().initial_window, "DOORBELL_BTL_INITIAL_WINDOW",
-            "Segments under way to one peer at the beginning, before anything is known about congestion.";
+            "Segments in flight to one peer at the beginning, before anything is known about congestion.";
         quantum: u32 = BtlConfig::default().quantum, "DOORBELL_BTL_QUANTUM",
-            "Segments to one peer before it is the next one's turn.";
+            "Segments sent to one peer before the next peer's turn.";
         give_up: Duration = BtlConfig::default().give_up, "DOORBELL_BTL_GIVE_UP",
-            "A peer that acknowledges nothing for so long is down; a program may not stay away from calls for longer.";
+            "A peer that acknowledges nothing for this long is down; a program must not go without calls for longer.";
         silence: Duration = BtlConfig::default().silence, "DOORBELL_BTL_SILENCE",
-            "A peer that is alive elsewhere, and silent on this rail for so long, is down on this rail.";
+            "A peer that is alive over another rail, and silent on this one for this long, is down on this rail.";
         keep_alive: Duration = BtlConfig::default().keep_alive, "DOORBELL_BTL_KEEP_ALIVE",
-            "A peer from which nothing came for so long is probed, to see whether it is still there.";
+            "A peer from which nothing arrived for this long is probed.";
         suspect_after: u32 = BtlConfig::default().suspect_after, "DOORBELL_BTL_SUSPECT_AFTER",
             "Time-outs in a row after which a peer is suspect.";
         connectivity_check: bool = BtlConfig::default().connectivity_check, "DOORBELL_BTL_CONNECTIVITY_CHECK",
-            "Whether a peer is probed with a short and a long frame, both ways, before it is used.";
+            "Whether a peer is probed with a short and a full frame, in both directions, before it is used.";
         connectivity_ack_timeout: Duration = BtlConfig::default().connectivity_ack_timeout,
-            "DOORBELL_BTL_CONNECTIVITY_ACK_TIMEOUT", "Longest time between two probes.";
+            "DOORBELL_BTL_CONNECTIVITY_ACK_TIMEOUT", "Longest interval between two probes.";
         connectivity_error_num_retries: u32 = BtlConfig::default().connectivity_error_num_retries,
-            "DOORBELL_BTL_CONNECTIVITY_ERROR_NUM_RETRIES", "Probes without an answer until the check has failed.";
+            "DOORBELL_BTL_CONNECTIVITY_ERROR_NUM_RETRIES", "Unanswered probes after which the check has failed.";
         frame_mac: bool = BtlConfig::default().frame_mac, "DOORBELL_BTL_FRAME_MAC",
-            "Whether each frame is authenticated, against whoever can write on the way; the same at all ranks.";
+            "Whether each frame carries a MAC, against forged frames; the same at all ranks.";
         recorder: u32 = BtlConfig::default().recorder as u32, "DOORBELL_BTL_RECORDER",
-            "Events that each rail keeps, to be told when a peer is lost or a wait reaches its limit; 0: none.";
+            "Events that each rail keeps, for the report when a peer is lost or a wait reaches its limit; 0: none.";
     }
 }
 
 impl Config {
-    /// Every setting with value, origin, unit and help, for `doorbell info --config`.
+    /// Returns every setting with value, origin, unit and help, for `doorbell info --config`.
     ///
     /// ```
     /// # use doorbell_job as doorbell;
@@ -369,7 +371,7 @@ impl Config {
             .collect()
     }
 
-    /// The same as JSON: an array of objects with the fields of [`Listed`].
+    /// Returns the same as JSON: an array of objects with the fields of [`Listed`].
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(&self.list()).unwrap_or_else(|_| "[]".to_owned())
     }

@@ -1,4 +1,4 @@
-//! One setting: its value, and where the value came from.
+//! One setting: its value, and the origin of the value.
 
 use std::fmt;
 use std::path::Path;
@@ -6,21 +6,22 @@ use std::sync::Arc;
 
 use super::value::Value;
 
-/// Where a value came from. Later ones win over earlier ones: default, file, environment, code, which includes options.
+/// Where a value came from. Later ones take precedence: default, file, environment, code (which includes
+/// options).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Built in.
+    /// The built-in default.
     Default,
     /// A line of the configuration file.
     File {
-        /// The file.
+        /// The file's path.
         path: Arc<Path>,
         /// The line, from 1.
         line: usize,
     },
     /// An environment variable.
     Environment(&'static str),
-    /// The program.
+    /// A call of the program.
     Code,
     /// An option of the program's command line.
     Option(&'static str),
@@ -56,30 +57,30 @@ impl<T> Setting<T> {
         }
     }
 
-    /// The value.
+    /// Returns the setting's value.
     pub fn get(&self) -> &T {
         &self.value
     }
 
-    /// Sets the value from code, which wins over everything else.
+    /// Sets the value from code, which takes precedence over all other origins.
     pub fn set(&mut self, value: T) {
         self.value = value;
         self.origin = Origin::Code;
     }
 
-    /// Sets what the launcher says.
+    /// Sets the value that a launcher gave.
     pub fn learn(&mut self, value: T, launcher: &'static str) {
         self.value = value;
         self.origin = Origin::Launcher(launcher);
     }
 
-    /// Where the value came from.
+    /// Returns where the value came from.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 }
 
-/// A setting whose type is not known: what lists and readers work on.
+/// A setting of any type, for listing and reading.
 pub(super) trait AnySetting {
     fn read(&mut self, text: &str, origin: Origin) -> Result<(), String>;
     fn show(&self) -> String;

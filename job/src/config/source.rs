@@ -16,19 +16,20 @@ use super::unknown::{WARNED, is_service_link};
 use super::{Config, FACTS, Origin, nearest};
 use crate::error::Error;
 
-/// Every variable of ours begins so.
+/// The prefix of all our variables.
 pub(super) const PREFIX: &str = "DOORBELL_";
-/// Names the file.
+/// The variable that names the configuration file.
 pub(super) const FILE_VARIABLE: &str = "DOORBELL_CONFIG";
-/// Variables that begin with the prefix and are no settings: read elsewhere, listed here so that they are known.
+/// Variables with the prefix that are no settings: they are read elsewhere, and listed here so that they do
+/// not count as unknown.
 pub(super) const OTHERS: [&str; 5] = [FILE_VARIABLE, "DOORBELL_SKIP_FILE", VARIABLE, INVITATION, WARNED];
-/// Variables of test programs.
+/// The prefix of variables of test programs.
 pub(super) const TEST_PREFIX: &str = "DOORBELL_TEST_";
-/// A configuration file longer than this is not one.
+/// Longest configuration file in bytes.
 const LONGEST_FILE: u64 = 1 << 20;
 
 impl Config {
-    /// The values of the process's environment and of the file that `DOORBELL_CONFIG` names, over the defaults.
+    /// Reads the process's environment and the file that `DOORBELL_CONFIG` names, over the defaults.
     ///
     /// # Errors
     /// A bad value, an unknown key of the file, or a file that cannot be read. Variables that begin with
@@ -38,10 +39,10 @@ impl Config {
         Self::from_variables(std::env::vars_os(), None)
     }
 
-    /// The values of the given variables, and of `file` or the file that they name, over the defaults.
+    /// Reads the given variables, and `file` or the file that they name, over the defaults.
     ///
     /// # Errors
-    /// As [`Config::from_environment`].
+    /// Those of [`Config::from_environment`].
     pub fn from_variables(
         variables: impl IntoIterator<Item = (OsString, OsString)>,
         file: Option<&Path>,
@@ -73,7 +74,7 @@ impl Config {
         let origin = Origin::Environment(FACTS[at].variable);
         match value.to_str() {
             Some(value) => self.read_at(at, value, origin),
-            // A path that is changed on the way would be another path.
+            // Replacing characters of a path would make it another path.
             None => Err(Error::BadValue {
                 name: FACTS[at].name,
                 given: value.to_string_lossy().into_owned(),
@@ -83,11 +84,11 @@ impl Config {
         }
     }
 
-    /// Sets one value by name (`section.key`) from a text, as code does.
+    /// Sets one value by name (`section.key`) from a text, with code as its origin.
     ///
     /// # Errors
-    /// An unknown name, with the nearest one; a bad value, with what was expected. Settings that bound each other are
-    /// judged together, when the configuration is used.
+    /// An unknown name, with the nearest one; a bad value, with what was expected. Bounds that involve
+    /// several settings are checked together, when the configuration is used.
     ///
     /// ```
     /// # use doorbell_job as doorbell;
@@ -102,10 +103,10 @@ impl Config {
         self.read_at(at, value, Origin::Code)
     }
 
-    /// As [`Config::set`], for a program whose user wrote the value behind `option`: errors then name that.
+    /// As [`Config::set`], for a value that a user gave with `option`: errors name the option.
     ///
     /// # Errors
-    /// As [`Config::set`].
+    /// Those of [`Config::set`].
     pub fn set_by(&mut self, option: &'static str, name: &str, value: &str) -> Result<(), Error> {
         let at = find_key(name, String::new())?;
         self.read_at(at, value, Origin::Option(option))
@@ -172,8 +173,8 @@ impl Config {
     }
 }
 
-/// The same error, with the origin of the value where a service link has the name of a setting:
-/// one of a service `doorbell-udp` is `DOORBELL_UDP_PORT`.
+/// Extends an error where a Kubernetes service link has the name of a setting:
+/// a service `doorbell-udp` leads to a variable `DOORBELL_UDP_PORT`.
 fn made_by_kubernetes(error: Error, name: &OsStr, variables: &[(OsString, OsString)]) -> Error {
     match error {
         Error::BadValue {
@@ -206,8 +207,8 @@ fn find_key(name: &str, place: String) -> Result<usize, Error> {
         })
 }
 
-/// The text of a regular file of limited length. Nothing else is opened: a FIFO would wait for a writer, and a device
-/// may never end.
+/// Reads a regular file of limited length. No other kind of file is opened: a FIFO would wait for a writer,
+/// and a device may never end.
 fn read_bounded(path: &Path) -> Result<String, Error> {
     let refused = |reason: String| Error::ConfigUnreadable {
         path: path.to_owned(),
@@ -217,7 +218,7 @@ fn read_bounded(path: &Path) -> Result<String, Error> {
     regular(&std::fs::metadata(path).map_err(failed)?).map_err(refused)?;
     let file = File::options()
         .read(true)
-        // What is at the path may have changed since.
+        // The object at the path may have changed since the check.
         .custom_flags((rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits() as i32)
         .open(path)
         .map_err(failed)?;
@@ -236,7 +237,7 @@ fn too_long() -> String {
     format!("it is longer than {} MiB", LONGEST_FILE >> 20)
 }
 
-/// Why what is at a path cannot be a configuration file.
+/// Checks that the object at a path is a regular file within the limit; returns why not.
 fn regular(found: &Metadata) -> Result<(), String> {
     let kind = found.file_type();
     let what = match () {
@@ -250,7 +251,7 @@ fn regular(found: &Metadata) -> Result<(), String> {
     Err(format!("it is {what}, not a regular file"))
 }
 
-/// A TOML value as the text that a variable would hold.
+/// Converts a TOML value to the text that a variable would have.
 fn plain(value: &Spanned<DeValue<'_>>) -> Option<String> {
     match value.get_ref() {
         DeValue::String(text) => Some(text.to_string()),

@@ -1,10 +1,10 @@
-//! Variables that begin as ours do and are no settings: ignored, with one warning for a whole tree of
+//! Variables that have our prefix and are no settings: ignored, with one warning for a whole tree of
 //! processes.
 //!
-//! The prefix is not ours alone: Kubernetes makes `DOORBELL_SERVICE_HOST`, `DOORBELL_PORT` and more of them
-//! for a service named `doorbell`, and programs name variables after the library that they use. A typing
-//! error must be seen all the same. So the first process that reads the environment writes the warning, and
-//! what it starts inherits the names.
+//! Others use the prefix as well: Kubernetes makes `DOORBELL_SERVICE_HOST`, `DOORBELL_PORT` and more for a
+//! service named `doorbell`, and programs name variables after the library that they use. A typing error must
+//! be noticed all the same. So the first process that reads the environment writes the warning, and the
+//! processes that it starts inherit the names.
 
 use std::ffi::{OsStr, OsString};
 
@@ -15,13 +15,13 @@ use super::source::{OTHERS, PREFIX, TEST_PREFIX};
 use super::{FACTS, nearest};
 use crate::error::suggestion;
 
-/// Names the unknown variables, by commas, of which a process above this one has warned.
+/// The variable with the names, separated by commas, that a parent process has warned of.
 pub(super) const WARNED: &str = "DOORBELL_WARNED";
-/// Names that one warning lists.
+/// Most names that one warning lists.
 const LISTED: usize = 4;
 
-/// The names among `variables` that begin as ours do and mean nothing here, those of which a process above
-/// has warned left out.
+/// Returns the names among `variables` that have our prefix and are not known, without those that a parent
+/// process has warned of.
 fn unknown(variables: &[(OsString, OsString)]) -> Vec<String> {
     let warned = variables.iter().find(|(name, _)| name == WARNED);
     let warned = warned.map_or_else(String::new, |(_, names)| names.to_string_lossy().into_owned());
@@ -34,7 +34,7 @@ fn unknown(variables: &[(OsString, OsString)]) -> Vec<String> {
     names
 }
 
-/// Whether a variable of this name begins as ours do and is none of them.
+/// Whether a variable of this name has our prefix and is not known.
 fn is_unknown(name: &str) -> bool {
     let is_ours = || OTHERS.contains(&name) || FACTS.iter().any(|fact| fact.variable == name);
     name.starts_with(PREFIX) && !name.starts_with(TEST_PREFIX) && !is_ours()
@@ -51,7 +51,7 @@ pub(super) fn is_service_link(name: &str, variables: &[(OsString, OsString)]) ->
     variables.iter().any(|(there, _)| of(there).unwrap_or(false))
 }
 
-/// The lines of a warning of these names: one for those that Kubernetes made, and one for each of the first
+/// Formats a warning of these names: one line for those that Kubernetes made, and one for each of the first
 /// others.
 fn warning(names: &[String], variables: &[(OsString, OsString)]) -> String {
     let (links, others): (Vec<&String>, Vec<&String>) =
@@ -86,8 +86,8 @@ fn warning(names: &[String], variables: &[(OsString, OsString)]) -> String {
     text
 }
 
-/// The warning of this process's variables that begin as ours do and are no settings. Empty at ranks other
-/// than 0, and in processes that a job has started.
+/// Returns the warning of this process's variables that have our prefix and are no settings. It is empty at
+/// ranks other than 0, and in processes that a job has started.
 pub(crate) fn warning_at(rank: impl FnOnce() -> u32) -> String {
     let variables: Vec<_> = std::env::vars_os().collect();
     let is_started_by_job = [INVITATION, SPAWNED]
@@ -99,7 +99,7 @@ pub(crate) fn warning_at(rank: impl FnOnce() -> u32) -> String {
     warning(&unknown(&variables), &variables)
 }
 
-/// The variable to be given to processes that this one starts, so that they do not repeat its warning of
+/// Returns the variable to pass to processes that this one starts, so that they do not repeat its warning of
 /// unknown variables; `None` when there are none.
 ///
 /// ```

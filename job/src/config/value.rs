@@ -1,4 +1,4 @@
-//! Texts into values and back: every kind of setting says what it expects.
+//! Parsing and formatting of values: every kind of setting describes what it expects.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -14,12 +14,12 @@ use crate::error::suggestion;
 pub(crate) trait Value: Sized + Clone {
     /// The unit, or the form of the text, as shown in listings.
     const UNIT: &'static str;
-    /// Reads a text.
+    /// Parses a text.
     ///
     /// # Errors
-    /// What was expected instead, to follow the words "expected ".
+    /// What was expected instead, as a continuation of "expected ".
     fn read(text: &str) -> Result<Self, String>;
-    /// The text that [`Value::read`] gives the same value for; empty for "not set".
+    /// Returns a text that [`Value::read`] parses to the same value; empty for "not set".
     fn show(&self) -> String;
 }
 
@@ -40,7 +40,7 @@ const TIME_UNITS: [(&str, f64); 7] = [
     ("min", 60.0),
     ("h", 3600.0),
 ];
-/// Binary ones only, as at `--sizes`: `kB` would be read as 1,000 bytes by some.
+/// Binary units only, as at `--sizes`: `kB` could be meant as 1,000 bytes.
 const SIZE_UNITS: [(&str, f64); 11] = [
     ("", 1.0),
     ("B", 1.0),
@@ -54,7 +54,7 @@ const SIZE_UNITS: [(&str, f64); 11] = [
     ("Gi", 1_073_741_824.0),
     ("GiB", 1_073_741_824.0),
 ];
-/// Longest time that a setting may hold: a year. Longer ones are typing errors.
+/// Longest time that a setting accepts: a year. Longer ones are typing errors.
 const LONGEST_S: f64 = 366.0 * 86_400.0;
 
 fn number_and_unit(text: &str) -> Option<(f64, &str)> {
@@ -199,7 +199,7 @@ impl<T: Value> Value for Option<T> {
 }
 
 impl Value for Rails {
-    const UNIT: &'static str = "names, by commas";
+    const UNIT: &'static str = "names, comma-separated";
 
     fn read(text: &str) -> Result<Self, String> {
         let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -257,8 +257,9 @@ macro_rules! words {
     (@join $first:literal $($rest:literal)*) => { concat!($first $(, "|", $rest)*) };
 }
 
-/// The name among `known` that was probably meant by `given`, or nothing: further away than about a third of its
-/// length, a guess helps nobody. What all variables begin with counts as no likeness.
+/// Returns the name among `known` that `given` was probably meant to be, or an empty text. A name that
+/// differs in more than about a third of its characters is no useful hint. The common prefix of all variables
+/// does not count.
 pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> &'a str {
     let bare = |name: &str| {
         name.to_ascii_lowercase()
@@ -275,9 +276,9 @@ pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> 
 }
 
 words! {
-    /// By what a process learns its rank.
+    /// Where a process gets its rank from.
     Launch {
-        /// The first that is there, in the order below.
+        /// The first available source, in the order below.
         Auto = "auto",
         /// The variables of `doorbell run`.
         Doorbell = "doorbell",
@@ -287,15 +288,15 @@ words! {
         Pmi2 = "pmi2",
         /// PMI-1 over an inherited descriptor: hydra.
         Pmi1 = "pmi1",
-        /// Variables that tell rank and size only.
+        /// Variables that have only rank and size.
         Environment = "environment",
-        /// Nothing: a job of one.
+        /// No source: a job of one rank.
         Singleton = "singleton",
     }
 }
 
 impl Launch {
-    /// The one that is named, if one is.
+    /// Returns the source, if one is named.
     pub fn named(self) -> Option<Kind> {
         match self {
             Self::Auto => None,
@@ -310,7 +311,7 @@ impl Launch {
 }
 
 words! {
-    /// Who progresses the engine.
+    /// The thread that makes progress.
     Mode {
         /// The caller's thread, inside calls: the lowest latency.
         Inline = "inline",
@@ -320,9 +321,9 @@ words! {
 }
 
 words! {
-    /// What a wait does while nothing happens.
+    /// The steps of a wait while nothing happens.
     Wait {
-        /// Spins for ever: the lowest latency, at the price of a core.
+        /// Spins without end: the lowest latency, for one core.
         LowestLatency = "lowest-latency",
         /// Spins, then yields the core, then sleeps on a descriptor.
         Balanced = "balanced",
@@ -332,27 +333,28 @@ words! {
 }
 
 words! {
-    /// What follows when the control plane has lost a rank, or its lifeline.
+    /// What follows when the control plane has lost a rank, or this rank's lifeline.
     ControlPolicy {
-        /// What waits for a lost rank ends with an error; without a lifeline, all others are lost.
+        /// Operations that need a lost rank end with an error; without a lifeline, all others are lost.
         End = "end",
-        /// Events are all that there is, and the lifeline is looked for again.
+        /// The loss is an event only, and the control plane goes on looking for a lifeline.
         Tell = "tell",
     }
 }
 
 words! {
-    /// Whether others may see the counters of a rank.
+    /// Where other processes can read a rank's counters.
     CounterPlace {
-        /// In memory of the rank, found through `/proc` by the same user: gone with the process, however that ends.
+        /// In memory of the rank, found through `/proc` by the same user: gone with the process, however it
+        /// ends.
         Memory = "memory",
-        /// Nowhere.
+        /// No other process can read them.
         Off = "off",
     }
 }
 
 words! {
-    /// Which addresses a rail uses that is named by its interface.
+    /// The address family of a rail that is named by its interface.
     IpFamily {
         /// The first IPv4 address.
         V4 = "ipv4",
@@ -364,23 +366,23 @@ words! {
 words! {
     /// How frames get from an AF_XDP queue to the rail's memory.
     XdpMode {
-        /// The best that the interface has; `doorbell info` and the results say which.
+        /// The best one that the interface supports; `doorbell info` and the results show which one that is.
         Best = "best",
         /// The device reads and writes the rail's memory itself.
         ZeroCopy = "zero-copy",
-        /// The driver hands its buffers over, and the kernel copies.
+        /// The driver passes its buffers on, and the kernel copies.
         Native = "native",
-        /// The kernel makes a buffer of its own of each frame, and copies.
+        /// The kernel makes a socket buffer of each frame, and copies.
         Generic = "generic",
     }
 }
 
 words! {
-    /// Who steers frames to the queues of a usNIC function, and turns its queue pairs on.
+    /// What steers frames to the queues of a usNIC function, and enables its queue pairs.
     UsnicControl {
-        /// The agent of its physical function where its socket is there, else the function itself.
+        /// The agent of its physical function where its socket exists, else the function itself.
         Auto = "auto",
-        /// The agent, or nobody.
+        /// The agent only.
         Agent = "agent",
         /// The function's own command block.
         Direct = "direct",
@@ -390,13 +392,13 @@ words! {
 }
 
 words! {
-    /// What becomes of commands of which it is not known whether a usNIC function takes them.
+    /// What happens to commands that a usNIC function may not support.
     UsnicCommands {
-        /// They are tried, and may be refused.
+        /// They are sent, and may fail.
         Try = "try",
         /// They are not sent.
         Skip = "skip",
-        /// They have to work.
+        /// They are sent, and a failure is an error.
         Need = "need",
     }
 }
@@ -404,19 +406,19 @@ words! {
 words! {
     /// How a usNIC function takes commands.
     UsnicCommandWay {
-        /// By the command block; by the ring where only that is there.
+        /// Through the command block, or through the ring where there is no block.
         Auto = "auto",
-        /// By the block.
+        /// Through the command block.
         Devcmd = "devcmd",
-        /// By the ring.
+        /// Through the command ring.
         Devcmd2 = "devcmd2",
     }
 }
 
 words! {
-    /// Which protocol carries a message; anything but `auto` is for tests and measurements.
+    /// The protocol that carries a message; anything but `auto` is for tests and measurements.
     Protocol {
-        /// By size and by what the rail can do.
+        /// Chosen by size and by the features of the rail.
         Auto = "auto",
         /// Rendezvous, then fragments.
         Fragments = "fragments",
@@ -428,11 +430,11 @@ words! {
 }
 
 words! {
-    /// With what a long message goes on when both ends agree on it anew.
+    /// Where a long message continues after a restart handshake.
     Resume {
-        /// With the bytes that the receiver lacks.
+        /// At the bytes that the receiver lacks.
         Missing = "missing",
-        /// With the first byte.
+        /// At the first byte.
         FromZero = "from-zero",
     }
 }
