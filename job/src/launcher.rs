@@ -36,7 +36,9 @@ fn shared(launcher: Box<dyn Launcher>) -> Door {
 /// one. Connects to nothing.
 ///
 /// ```
-/// # if std::env::vars().any(|(name, _)| name.starts_with("PMI") || name.starts_with("SLURM")) { return Ok(()); }
+/// # if std::env::vars().any(|(name, _)| name.starts_with("PMI") || name.starts_with("SLURM")) {
+/// #     return Ok(());
+/// # }
 /// # use doorbell_job as doorbell;
 /// let found = doorbell::launcher(&doorbell::Config::default())?;
 /// assert_eq!(found.kind, doorbell::oob::launch::Kind::Singleton);

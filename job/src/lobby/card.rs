@@ -1,4 +1,5 @@
-//! What a process tells another about itself when they meet: one message of JSON, hostile until it was looked at.
+//! A process's card, which it sends to another one when they meet: one JSON message, not trusted until it is
+//! checked.
 
 use doorbell_fabric::ni::Process;
 use serde::{Deserialize, Serialize};
@@ -8,12 +9,12 @@ use crate::meet::Hello;
 /// Longest card, in bytes.
 pub(super) const LONGEST: usize = 64 << 10;
 
-/// A process, as others have to know it.
+/// What another process needs to open this one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Card {
     nid: u32,
     pid: u32,
-    /// Its rails, and what has to be the same at both ends. The ranks in it mean nothing here.
+    /// Its rails, and the settings that both ends must have alike. The ranks in it have no meaning here.
     pub(super) hello: Hello,
 }
 
@@ -26,7 +27,7 @@ impl Card {
         }
     }
 
-    /// Whose it is.
+    /// Returns the id of the card's process.
     pub fn process(&self) -> Process {
         Process::physical(self.nid, self.pid)
     }
@@ -34,15 +35,12 @@ impl Card {
     pub(super) fn written(&self) -> Result<Vec<u8>, String> {
         let bytes = serde_json::to_vec(self).map_err(|error| error.to_string())?;
         if bytes.len() > LONGEST {
-            return Err(format!(
-                "what this process tells of itself is {} bytes long",
-                bytes.len()
-            ));
+            return Err(format!("this process's card is {} bytes long", bytes.len()));
         }
         Ok(bytes)
     }
 
-    /// Somebody's card. Read in two steps: of another version, only the version is understood.
+    /// Parses a card. In two steps, since only the version of another version's card is understood.
     pub(super) fn read(bytes: &[u8], ours: &Self) -> Result<Self, String> {
         if bytes.len() > LONGEST {
             return Err(format!("it is {} bytes long", bytes.len()));
@@ -69,7 +67,8 @@ impl Card {
         Ok(card)
     }
 
-    /// Both hellos with ranks that are in the same order at both ends, as the choice of rails needs them.
+    /// Returns both hellos with ranks that are in the same order at both ends, which the choice of rails
+    /// needs.
     pub(super) fn ranked(&self, other: &Self) -> (Hello, Hello) {
         let (mut own, mut theirs) = (self.hello.clone(), other.hello.clone());
         let lower = self.process() < other.process();

@@ -1,19 +1,22 @@
-//! The socket by which a process of this host is known: its name is the process id, so one id is one process.
+//! The socket at which a process of this host can be reached: its name is the process id, so one id belongs
+//! to one process.
 //!
 //! ```text
-//!   A, who has something to say to {nid, 4711}            process 4711
-//!     connect @doorbell.ni.4711 ─────────────────────────►  its desk: whoever makes progress there serves it
+//!   A, which needs {nid, 4711}                            process 4711
+//!     connect @doorbell.ni.4711 ─────────────────────────►  its listener, served by a thread there
 //!     A's card ──────────────────────────────────────────►  keeps it, opens A
 //!     opens 4711 ◄────────────────────────────────────────  its card
 //! ```
 //!
-//! The line stays open for as long as both are there: by its end each hears of the other's, whatever the rails say. A line may
-//! end before that, where one of the two has too many, or has not waited for an answer: so its name is called once more, and
-//! only when nobody has it, or another process, is it taken for ended.
+//! The connection stays open while both exist: its end shows each the end of the other, whatever the rails
+//! report. It may end earlier, where one side has too many connections, or did not wait for an answer. So the
+//! other then connects to the name once more, and takes the process for ended only if no process, or another
+//! one, listens there.
 //!
-//! The name is in the abstract namespace of the network namespace: nothing to clean up, and free again when the process is
-//! gone. Both ends check that the other runs as the same user. One message is one card (SOCK_SEQPACKET). The server never
-//! waits: calls that have not said anything are kept, a few of them, and the oldest is let go for a new one.
+//! The name is in the abstract namespace of the network namespace: nothing to clean up, and free again when
+//! the process ends. Both ends check that the other runs as the same user. One packet is one card
+//! (SOCK_SEQPACKET). The server never waits: a few connections without a card are kept, and the oldest of
+//! them is closed for a new one.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -34,21 +37,22 @@ use rustix::net::{
 use super::card::{Card, LONGEST};
 use crate::meet::{as_timespec, peer_uid};
 
-/// Calls that have not said anything yet.
+/// Most connections that have not sent a card yet.
 const MOST_CALLS: usize = 64;
-/// Lines that stay open; the end of further processes is found out by the rails.
+/// Most connections to processes that stay open; the rails notice the end of further processes.
 const MOST_LINES: usize = 512;
-/// Calls that wait to be answered.
+/// Backlog of the listener: connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-/// Between two attempts, where the other end has no room for a call.
+/// Interval between attempts while the other end's backlog is full.
 const RETRY: Duration = Duration::from_millis(1);
-/// The first pause between two looks at a process whose line has ended, which doubles; it may still be on its way out.
+/// The first pause between checks of a process whose connection has ended; it may still be exiting. Each
+/// pause doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// After a longer one its end is left to the rails.
+/// The longest pause; after that, the rails have to notice the process's end.
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 const LISTENER: u64 = 0;
 
-/// Taken process id, with the socket of its name.
+/// A process id of this host, with the socket that reserves it.
 #[derive(Debug)]
 pub(super) struct Place {
     listener: OwnedFd,
@@ -56,10 +60,10 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Takes a process id on this host; `None`: another process has it.
+    /// Takes a process id of this host; `None` if another process has it.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub(super) fn take(pid: u32) -> io::Result<Option<Self>> {
         let listener = seqpacket()?;
         match bind(&listener, &name_of(pid)?) {
@@ -90,14 +94,14 @@ fn seqpacket() -> io::Result<OwnedFd> {
 
 #[derive(Debug)]
 struct Calls {
-    /// Those that have said nothing yet, by number.
+    /// Connections without a card yet, by number.
     silent: VecDeque<(u64, OwnedFd)>,
     next: u64,
-    /// Those that have been met, by number.
+    /// Connections to processes that are known, by number.
     lines: HashMap<u64, Line>,
-    /// Those whose last line has ended, and who may have, too.
+    /// Processes whose last connection has ended, so that they may have ended as well.
     suspects: Vec<Suspect>,
-    /// What nobody has taken.
+    /// News for the owner.
     news: Vec<News>,
 }
 
@@ -110,15 +114,15 @@ struct Line {
 #[derive(Debug)]
 struct Suspect {
     process: Process,
-    /// The system's id of it, as far as that is known.
+    /// The system's id of the process, where it is known.
     system_id: Option<i32>,
-    /// When it is looked at next, and the pause after that.
+    /// When it is checked next, and the pause after that.
     next: Instant,
     pause: Duration,
 }
 
 impl Suspect {
-    /// Whether its name is nobody's any more, or another's.
+    /// Whether no process listens at its name any more, or another one does.
     fn is_gone(&self) -> bool {
         let (Ok(name), Ok(socket)) = (name_of(self.process.pid), seqpacket()) else {
             return false;
@@ -132,36 +136,36 @@ impl Suspect {
     }
 }
 
-/// What is told about another process.
+/// News of another process.
 #[derive(Debug, PartialEq)]
 pub(super) enum News {
-    /// It has called.
+    /// It has connected and sent its card.
     Called(Card),
-    /// It has ended.
+    /// The process has ended.
     Ended(Process),
 }
 
 #[derive(Debug)]
 struct Shared {
     card: Card,
-    /// The same, as it is sent.
+    /// The card, serialized.
     text: Vec<u8>,
     listener: OwnedFd,
-    /// Readable when somebody calls or speaks.
+    /// Readable when a connection or a card arrives.
     ready: OwnedFd,
     calls: Mutex<Calls>,
     any: AtomicBool,
 }
 
-/// This process's desk. Copies are the same; none of its calls takes another lock.
+/// This process's listener. Clones refer to the same one; no call of it takes another lock.
 #[derive(Clone, Debug)]
 pub struct Desk(Arc<Shared>);
 
 impl Desk {
-    /// Opens the desk of a place.
+    /// Opens the listener of a process id.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub(super) fn open(place: Place, card: Card) -> io::Result<Self> {
         let text = card.written().map_err(io::Error::other)?;
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -183,28 +187,28 @@ impl Desk {
         })))
     }
 
-    /// What this process tells of itself.
+    /// Returns this process's card.
     pub(super) fn card(&self) -> &Card {
         &self.0.card
     }
 
-    /// Who this process is.
+    /// Returns this process's id.
     pub fn process(&self) -> Process {
         self.0.card.process()
     }
 
-    /// What a sleeper watches: readable when [`Desk::serve`] has something to do.
+    /// Returns the descriptor for a sleeper: it is readable when [`Desk::serve`] has something to do.
     pub fn ready(&self) -> BorrowedFd<'_> {
         self.0.ready.as_fd()
     }
 
-    /// Whether somebody has called, or ended.
+    /// Whether there are news.
     #[inline]
     pub fn any(&self) -> bool {
         self.0.any.load(Ordering::Acquire)
     }
 
-    /// Who has called or ended since the last time, in order.
+    /// Takes the news since the last call, in order.
     pub(super) fn take(&self) -> Vec<News> {
         let mut calls = self.lock();
         self.0.any.store(false, Ordering::Release);
@@ -216,7 +220,7 @@ impl Desk {
         self.0.any.store(true, Ordering::Release);
     }
 
-    /// Watches a socket; its number.
+    /// Adds a socket to the epoll set; returns its number.
     fn watch(&self, calls: &mut Calls, socket: &OwnedFd) -> Option<u64> {
         let number = calls.next;
         calls.next += 1;
@@ -225,7 +229,7 @@ impl Desk {
         Some(number)
     }
 
-    /// Keeps the line to a process that has been met.
+    /// Keeps the connection to a process that is known now.
     fn keep(&self, calls: &mut Calls, process: Process, number: Option<u64>, socket: OwnedFd) {
         calls.suspects.retain(|suspect| suspect.process != process);
         if calls.lines.len() >= MOST_LINES {
@@ -236,7 +240,7 @@ impl Desk {
         }
     }
 
-    /// Answers those who call. Does not wait; bounded.
+    /// Accepts connections and answers cards. Does not wait; bounded.
     pub fn serve(&self) {
         let mut calls = self.lock();
         let mut found = [const {
@@ -260,7 +264,7 @@ impl Desk {
         }
     }
 
-    /// When [`Desk::serve`] is to be called though nobody calls.
+    /// Returns when [`Desk::serve`] is due even if nothing arrives.
     pub(super) fn idle(&self) -> Option<Duration> {
         let next = self.lock().suspects.iter().map(|suspect| suspect.next).min()?;
         Some(next.saturating_duration_since(Instant::now()))
@@ -292,7 +296,7 @@ impl Desk {
         if !is_ours(&socket) {
             return;
         }
-        // It has usually said everything with its call.
+        // The card has usually arrived together with the connection.
         match self.answer(&socket) {
             Heard::Card(card) => self.met(calls, *card, None, socket),
             Heard::Over => {}
@@ -301,7 +305,7 @@ impl Desk {
                     return;
                 };
                 if calls.silent.len() >= MOST_CALLS {
-                    // Closing it takes it out of the epoll set.
+                    // Closing the socket removes it from the epoll set.
                     calls.silent.pop_front();
                 }
                 calls.silent.push_back((number, socket));
@@ -311,7 +315,7 @@ impl Desk {
 
     fn hear(&self, calls: &mut Calls, number: u64) {
         if let Some(line) = calls.lines.get(&number) {
-            // Nothing is ever said on a line: it has ended, or says nonsense.
+            // A connection is silent once the cards are exchanged: it has ended, or sends nonsense.
             if !matches!(self.answer(&line.socket), Heard::Nothing)
                 && let Some(line) = calls.lines.remove(&number)
             {
@@ -328,12 +332,12 @@ impl Desk {
         match self.answer(&socket) {
             Heard::Card(card) => self.met(calls, *card, Some(number), socket),
             Heard::Over => {}
-            // Woken for nothing.
+            // A spurious wake-up.
             Heard::Nothing => calls.silent.push_back((number, socket)),
         }
     }
 
-    /// A line has ended: with the last one, the process may have.
+    /// Handles the end of a connection: with the last one of a process, the process may have ended.
     fn suspect(calls: &mut Calls, line: &Line) {
         if calls.lines.values().any(|other| other.process == line.process) {
             return;
@@ -352,7 +356,7 @@ impl Desk {
         self.keep(calls, process, number, socket);
     }
 
-    /// What a caller says, answered.
+    /// Reads the card of a connection, and sends ours.
     fn answer(&self, socket: &OwnedFd) -> Heard {
         let mut bytes = vec![0; LONGEST + 1];
         let length = match recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
@@ -363,7 +367,7 @@ impl Desk {
         if length == 0 {
             return Heard::Over;
         }
-        // One that does not fit gets our card all the same, and finds the reason in it.
+        // A process whose card does not match gets ours all the same, and finds the reason in it.
         let _ = send(socket, &self.0.text, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         match Card::read(&bytes[..length], &self.0.card) {
             Ok(card) if card.process().nid == self.process().nid => Heard::Card(Box::new(card)),
@@ -371,10 +375,11 @@ impl Desk {
         }
     }
 
-    /// Introduces this process to another one of this host, and returns its card. Those who call meanwhile are answered.
+    /// Connects to another process of this host, exchanges cards, and returns its card. Serves other
+    /// connections meanwhile.
     ///
     /// # Errors
-    /// There is no such process; it does not fit; it does not answer until then.
+    /// When there is no such process, its card does not match, or it does not answer until then.
     pub fn call(&self, process: Process, until: Instant) -> io::Result<Card> {
         let socket = self.reach(process.pid, until)?;
         if !is_ours(&socket) {
@@ -395,7 +400,7 @@ impl Desk {
         };
         let card = Card::read(&bytes[..length], &self.0.card).map_err(io::Error::other)?;
         if card.process() != process {
-            return Err(io::Error::other("it calls itself by another id"));
+            return Err(io::Error::other("its card has another id"));
         }
         self.keep(&mut self.lock(), process, None, socket);
         Ok(card)
@@ -416,7 +421,7 @@ impl Desk {
         }
     }
 
-    /// Waits for `socket`, and answers those who call.
+    /// Waits for `socket`, and serves other connections.
     fn wait(&self, socket: &OwnedFd, wanted: PollFlags, until: Instant) -> io::Result<()> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -446,17 +451,17 @@ impl Desk {
     }
 }
 
-/// What came of listening to a caller.
+/// The result of reading from a connection.
 enum Heard {
-    /// Nothing yet.
+    /// No card has arrived yet.
     Nothing,
-    /// Who it is.
+    /// The card that arrived.
     Card(Box<Card>),
-    /// It has ended, or is none that we understand.
+    /// The connection has ended, or sent no valid card.
     Over,
 }
 
-/// The system's process id of who is at the other end; none where it is of another namespace.
+/// Returns the system's process id of the other end; `None` where that is in another pid namespace.
 fn system_id(socket: &OwnedFd) -> Option<i32> {
     use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
     let peer = getsockopt(socket, PeerCredentials).ok()?;
@@ -476,7 +481,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// A desk at the first free id from a random one on.
+    /// Opens a listener at the first free id from a random one on.
     fn desk() -> Desk {
         let mut pid = 0x4000_0000 | (crate::random::number().unwrap() as u32 & 0xfff_ffff);
         let place = loop {
@@ -511,7 +516,7 @@ mod tests {
             let first = scope.spawn(move || from.call(to, until()));
             let (from, to) = (two.clone(), one.card().process());
             let second = scope.spawn(move || from.call(to, until()));
-            // Whoever has its answer goes on serving the other.
+            // The one that has its answer goes on serving the other.
             while !first.is_finished() || !second.is_finished() {
                 one.serve();
                 two.serve();
@@ -523,7 +528,7 @@ mod tests {
         assert_eq!(one.take(), [News::Called(two.card().clone())]);
         assert_eq!(two.take(), [News::Called(one.card().clone())]);
         assert!(!one.any() && one.take().is_empty());
-        // The end of one is told to the other, once.
+        // The end of one is reported to the other, once.
         let gone = two.process();
         drop(two);
         one.serve();
@@ -543,13 +548,13 @@ mod tests {
         let soon = Instant::now() + Duration::from_millis(20);
         let error = one.call(two.card().process(), soon).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        // What it said is heard later, though it is gone.
+        // The card that it sent is read later, though it has closed.
         two.serve();
         two.serve();
         two.serve();
-        // It has not ended: it waited no longer.
+        // The process has not ended: only its limit was over.
         assert_eq!(two.take(), [News::Called(one.card().clone())]);
-        // Its end is still heard of.
+        // Its end is noticed later.
         assert!(two.idle().is_some());
         let gone = one.process();
         drop(one);
@@ -571,7 +576,7 @@ mod tests {
             }
             caller.join().unwrap().unwrap();
         });
-        // As one does that has too many.
+        // Closes the connection, as a process with too many of them does.
         two.lock().lines.clear();
         one.serve();
         assert!(one.take().is_empty() && one.idle().is_some());

@@ -1,18 +1,19 @@
-//! Processes with Portals interfaces, which meet when one has something to say to the other: nobody waits for all.
+//! The rendezvous of processes with Portals interfaces: two of them meet when one first needs the other;
+//! there is no barrier of all.
 //!
 //! ```text
-//!   Member ── owns ── Node<rails>                 one thread at a time: whoever holds it makes progress
+//!   Member ── owns ── Node<rails>                 used by one thread at a time, which makes progress
 //!     │
-//!     └── desk() ──── Desk                        other processes of this host call here (`desk`); any thread
+//!     └── desk() ──── Desk                        listener for processes of this host (`desk`); any thread
 //! ```
 //!
-//! A job of ranks meets as a whole; a Portals program does not name the members of its job before it names
-//! a process {nid, pid}, and may name one of another job. So every process has a desk on its host, under
-//! its process id. A process that first needs another one introduces itself there; from then on both know
-//! both, and learn of each other's end. Neither the launcher nor a barrier of all is needed.
+//! A job of ranks meets as a whole; a Portals program does not name the members of its job before it names a
+//! process {nid, pid}, and may name one of another job. So every process listens on its host, under its
+//! process id. A process that first needs another one connects there and sends its card; from then on both
+//! have each other's card, and notice each other's end. This takes neither the launcher nor a barrier of all.
 //!
-//! A nid names a network namespace of a host. Processes elsewhere leave their cards with the launcher, where one speaks PMI-1
-//! and a rail leads out of the host (`words`).
+//! A nid identifies a network namespace of a host. Processes publish their cards for other hosts in the
+//! launcher's key-value store, where the launcher speaks PMI-1 and a rail leads out of the host (`words`).
 
 mod card;
 mod desk;
@@ -48,37 +49,39 @@ use crate::meet::{Hello, Key};
 use crate::rails::{AnyRail, Manage as _, open_all};
 use crate::random;
 
-/// Process ids of those that do not ask for one: above all that may be asked for, and below [`PID_ANY`].
+/// Process ids of processes that request no particular one: above all that can be requested, and below
+/// [`PID_ANY`].
 const OWN_IDS: std::ops::Range<u32> = PID_MAX + 1..PID_ANY;
 
-/// How long the rails have to show what a process has sent before its end, and to find that out themselves.
+/// How long after a process's end its rails may deliver what it sent before, and notice the end themselves.
 const LEAVING: Duration = Duration::from_millis(250);
 
-/// The process id that was asked for is another process's.
+/// The requested process id belongs to another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken;
 
-/// A process with Portals interfaces.
+/// A process with Portals interfaces, as its owner drives it.
 pub struct Member {
     node: portals::Node<AnyRail>,
     desk: Desk,
     config: Config,
     candidates: Vec<Candidate>,
     clock: Clock,
-    /// Those that have ended, each with when the rails are told.
+    /// Processes that have ended, each with the time when the node is notified.
     leaving: Vec<(Time, Process)>,
-    /// Cards of processes on other hosts.
+    /// The cards of processes on other hosts, in the launcher's store.
     words: Option<Words>,
-    /// Somebody calls over a network whom nobody knows.
+    /// Whether an unknown process has connected over a network.
     strangers: bool,
 }
 
 impl Member {
-    /// Opens the rails that `config` names, and takes a process id of this host: this one, or any. `launcher` is a copy of
-    /// the launcher's descriptor, where there is one: it is asked when a rail leads out of the host.
+    /// Opens the rails that `config` names, and takes the process id `pid` of this host, or any one.
+    /// `launcher` is a copy of the launcher's descriptor, where there is one: it is used when a rail leads
+    /// out of the host.
     ///
     /// # Errors
-    /// A rail that cannot be used; what the system refuses.
+    /// A rail that cannot be used; errors of the system.
     pub fn enter(
         config: Config,
         pid: Option<u32>,
@@ -91,14 +94,16 @@ impl Member {
         };
         let me = Process::physical(nid, place.pid);
         let (rails, _) = open_all(&config)?;
-        // Whatever was named is open now, and leads to some of the others: memory to those of this host, a network to those
-        // behind it. So nothing is named towards one of them.
+        // All rails that were named are open now, and each leads to some of the processes only: shared memory
+        // to those of this host, a network to those behind it. With the names kept, each of them would have
+        // to reach every process.
         let mut config = config;
         config.rails.list.set(Rails::default());
         let candidates = rails.iter().map(AnyRail::candidate).collect();
         let entries = rails.iter().map(AnyRail::entry).collect();
         let mut hello = Hello::of_this_process(0, 1, config.agreed(), entries)?;
-        // Two namespaces of one host are two hosts here: neither names nor sockets pass from one to the other.
+        // Two namespaces of one host count as two hosts: neither abstract names nor sockets pass between
+        // them.
         hello.host = host;
         let desk =
             Desk::open(place, Card::new(me, hello)).map_err(|source| io_error("open the desk", source))?;
@@ -130,25 +135,25 @@ impl Member {
         }))
     }
 
-    /// Who this is.
+    /// Returns this process's id.
     pub fn process(&self) -> Process {
         self.desk.process()
     }
 
-    /// Where others call.
+    /// Returns the listener for other processes of this host.
     pub fn desk(&self) -> &Desk {
         &self.desk
     }
 
-    /// Whether a process was met, or is this one.
+    /// Whether a process is open here, or is this one.
     pub fn knows(&self, process: Process) -> bool {
         process == self.process() || self.node.knows(process)
     }
 
-    /// Opens a process whose card has come.
+    /// Opens a process by its card.
     ///
     /// # Errors
-    /// No rail leads to it, with the reasons.
+    /// When no rail leads to it, with the reasons.
     pub fn meet(&mut self, card: &Card) -> Result<(), Error> {
         let process = card.process();
         if self.knows(process) {
@@ -162,8 +167,9 @@ impl Member {
         connect(&mut toward, &self.config, &self.candidates, &own, &theirs).map(drop)
     }
 
-    /// Reads the cards of processes on other hosts, and opens them, until this one is known, or all are read for `None`. Asks
-    /// the launcher: only to be called inside of a call of the program. Why the last of those that cannot be opened cannot.
+    /// Reads the cards of processes on other hosts and opens these, until `process` is open, or all cards are
+    /// read for `None`. Uses the launcher's descriptor, so it must only run inside a call of the program.
+    /// Returns the error of the last process that could not be opened.
     #[cold]
     pub fn look_up(&mut self, process: Option<Process>) -> Option<Error> {
         self.strangers = false;
@@ -173,7 +179,7 @@ impl Member {
             let Some(card) = self.words.as_mut().and_then(|words| words.next(ours)) else {
                 break;
             };
-            // Those of this host introduce themselves.
+            // Processes of this host connect to each other's listeners.
             if card.process().nid != self.process().nid {
                 trouble = self.meet(&card).err().or(trouble);
             } else if card.hello.host != self.desk.card().hello.host {
@@ -183,7 +189,8 @@ impl Member {
         trouble
     }
 
-    /// One line to the standard error: the other host's processes stay unknown, and nothing else would say why.
+    /// Prints one line about a collision of nids: nothing else would explain why the other host's processes
+    /// stay unknown.
     #[cold]
     fn warn_of_namesake(&self, host: &str) {
         use std::io::Write as _;
@@ -194,13 +201,13 @@ impl Member {
         let _ = io::stderr().write_all(line.as_bytes());
     }
 
-    /// Whether somebody calls whom [`Member::look_up`] may find.
+    /// Whether an unknown process has connected, which [`Member::look_up`] may find.
     #[inline]
     pub fn has_strangers(&self) -> bool {
         self.strangers
     }
 
-    /// Listens for those who call over a network and are not known.
+    /// Checks the rails for connections of unknown processes.
     fn listen(&mut self) {
         if self.words.is_none() {
             return;
@@ -216,7 +223,8 @@ impl Member {
         }
     }
 
-    /// Opens those who have called since the last time, and gives up those who have ended some time ago; returns how many.
+    /// Opens the processes that have connected since the last call, and closes those whose grace time is
+    /// over; returns how many.
     fn attend(&mut self, now: Time) -> usize {
         let mut count = 0;
         self.leaving.retain(|(when, process)| {
@@ -234,8 +242,8 @@ impl Member {
         count += news.len();
         for news in news {
             match news {
-                // One that cannot be opened has been told nothing, and finds nobody: its messages wait at its end until it
-                // gives up.
+                // A process that cannot be opened gets no notice: it waits for an answer until it gives this
+                // one up.
                 News::Called(card) => _ = self.meet(&card),
                 News::Ended(process) => self.leaving.push((now + LEAVING, process)),
             }
@@ -243,18 +251,18 @@ impl Member {
         count
     }
 
-    /// An interface, counted; see [`portals::Node::ni_init`].
+    /// Initializes an interface, or counts one more user of it; see [`portals::Node::ni_init`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`portals::Node::ni_init`].
     pub fn ni_init(&mut self, kind: Kind, desired: Option<&NiLimits>) -> Result<NiLimits, NiError> {
         self.node.ni_init(kind, desired)
     }
 
-    /// Ends it; see [`portals::Node::ni_fini`].
+    /// Ends one use of an interface; see [`portals::Node::ni_fini`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`portals::Node::ni_fini`].
     pub fn ni_fini(&mut self, kind: Kind) -> Result<(), NiError> {
         self.node.ni_fini(kind)
     }
@@ -265,40 +273,40 @@ impl Member {
         self.node.is_writing()
     }
 
-    /// Which process each rank is.
+    /// Sets the process of each rank.
     ///
     /// # Errors
-    /// [`NiError::Ignored`] when it was said before; [`NiError::NoInit`] without such an interface.
+    /// [`NiError::Ignored`] when the map was set before; [`NiError::NoInit`] without such an interface.
     pub fn set_map(&mut self, kind: Kind, map: &[Process]) -> Result<(), NiError> {
         self.node.set_map(kind, map)
     }
 
-    /// What was said.
+    /// Returns the map that was set.
     ///
     /// # Errors
-    /// [`NiError::NoInit`].
+    /// [`NiError::NoInit`] without such an interface.
     pub fn map(&self, kind: Kind) -> Result<&[Process], NiError> {
         self.node.get_map(kind)
     }
 
-    /// An interface, for the next call.
+    /// Returns an interface, for one call.
     pub fn ni(&mut self, kind: Kind) -> impl Ni + '_ {
         self.node.ni(kind)
     }
 
-    /// Shows arrivals to the interfaces; see [`Ni::poll`].
+    /// Delivers arrivals to the interfaces; see [`Ni::poll`].
     pub fn poll(&mut self, budget: usize) -> usize {
         self.node.poll(budget)
     }
 
-    /// Housekeeping: reads the clock. Returns the work done.
+    /// Runs what depends on the clock, and reads it; returns the work done.
     pub fn progress(&mut self) -> usize {
         let now = self.clock.now();
         self.listen();
         self.attend(now) + self.node.progress(now)
     }
 
-    /// How long [`Member::progress`] may wait, at most.
+    /// Returns how long the next call of [`Member::progress`] can wait.
     pub fn idle(&self) -> Option<Duration> {
         let leaving = self.leaving.iter().map(|(when, _)| *when).min();
         let deadline = self.node.next_deadline().into_iter().chain(leaving).min();
@@ -306,23 +314,23 @@ impl Member {
         deadline.into_iter().chain(self.desk.idle()).min()
     }
 
-    /// As [`Ni::arm`]; the desk's descriptor is among those that are shown.
+    /// As [`Ni::arm`], with the listener's descriptor among those that are passed to `each`.
     pub fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
         each(self.desk.ready());
         self.node.arm(each) || self.desk.any()
     }
 
-    /// As [`Ni::disarm`].
+    /// Ends what [`Member::arm`] has prepared; see [`Ni::disarm`].
     pub fn disarm(&mut self) {
         self.node.disarm();
     }
 
-    /// One doorbell for everything that was begun.
+    /// Rings one doorbell for everything that was started.
     pub fn flush(&mut self) {
         self.node.flush();
     }
 
-    /// Pushes out what was accepted, for at most `limit`.
+    /// Sends what was accepted, for at most `limit`.
     pub fn close(&mut self, limit: Duration) {
         let by = self.clock.now() + limit;
         let until = Instant::now() + limit;
@@ -334,9 +342,9 @@ impl Member {
         }
     }
 
-    /// At the end of the process: leaves the rails to the system, as dropping them may wait for a peer.
+    /// Leaves the rails to the system at the end of the process, since dropping them may wait for a peer.
     pub fn forget(self) {
-        // The desk closes, by which others know; [`finish`] finds the launcher's descriptor.
+        // The listener closes, which others notice; [`finish`] has the launcher's descriptor.
         let Self { node, .. } = self;
         let _ = std::mem::ManuallyDrop::new(node);
     }
@@ -349,7 +357,7 @@ impl std::fmt::Debug for Member {
     }
 }
 
-/// A node that opens one process.
+/// A node for opening one process.
 struct Toward<'a> {
     node: &'a mut portals::Node<AnyRail>,
     process: Process,
@@ -381,8 +389,8 @@ fn take(pid: Option<u32>) -> Result<Option<Place>, Error> {
     if let Some(pid) = pid {
         return taken(pid);
     }
-    // Beginning somewhere else than others do, the first is free as a rule. A process that begins anew has another name:
-    // under the one before, others know it as ended.
+    // The search starts at an id that depends on the process, so that the first one is usually free. A later
+    // member of the same process gets another id, since others know the one before as ended.
     static LIVES: AtomicU32 = AtomicU32::new(0);
     let many = OWN_IDS.end - OWN_IDS.start;
     let lives = LIVES.fetch_add(1, Ordering::Relaxed);
@@ -400,13 +408,13 @@ fn leads_out(rail: &AnyRail) -> bool {
     rail.name().kind() != "shm" && rail.place().kind != doorbell_fabric::pairs::Kind::Loopback
 }
 
-/// This network namespace of this host.
+/// Returns the name of this network namespace of this host.
 fn host() -> String {
     let space = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
     format!("{} {}", crate::meet::host_id(), space.display())
 }
 
-/// The number of a host: any of 32 bits but those that stand for all.
+/// Hashes a host's name to a nid: any of 32 bits but the wildcards.
 fn nid_of(host: &str) -> u32 {
     // FNV-1a.
     let hash = host.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
@@ -418,8 +426,8 @@ fn nid_of(host: &str) -> u32 {
     }
 }
 
-/// What frames on a network are told apart by: the same for all processes of a user, as they may all name each other. It
-/// is a secret where a file holds it (`PTL_KEY_FILE`).
+/// Returns the key from which connection ids and MAC keys are derived: the same for all processes of a user,
+/// since any of them may name each other. It is a secret if a file has it (`PTL_KEY_FILE`).
 fn key() -> Result<Key, Error> {
     let base = match std::env::var_os("PTL_KEY_FILE") {
         Some(path) => JobKey::read(path.as_ref())?,

@@ -1,11 +1,14 @@
-//! What processes on different hosts know of each other: each puts its card among the launcher's values, and reads those of
-//! others when it needs one (PMI-1).
+//! The cards of processes on other hosts: each process puts its card into the launcher's key-value store
+//! (PMI-1), and reads those of others when it needs them.
 //!
-//! The program has a conversation of its own over the same descriptor. So every turn here is complete, question and answer,
-//! and is taken only inside of a call that the program has made. A program of one thread is then not waiting for an answer of
-//! its own. One of several threads has to see to that itself: where a rail leads out of the host, none of them may talk to the
-//! launcher while another one is inside of a call to its interfaces. No barrier is ours: a program that names a process of another host has learned its name from the
-//! launcher, behind a barrier of its own, and our card was put before that.
+//! The program exchanges messages with the launcher over the same descriptor. So every exchange here is
+//! complete, request and reply, and happens only inside a call of the program: a program of one thread is not
+//! waiting for a reply of its own then. A program of several threads has to ensure this itself: where a rail
+//! leads out of the host, no thread may use the launcher while another one is inside a call to its
+//! interfaces.
+//!
+//! There is no barrier here: a program that names a process of another host has its name from the launcher,
+//! behind a barrier of the program, and our card was put before that barrier.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
@@ -17,29 +20,30 @@ use doorbell_oob::launch::{Kind, LaunchError, Place, Pmi1, Wanted, detect};
 
 use super::card::Card;
 
-/// Under which each rank has its card.
+/// The key of each rank's card in the store.
 const KEY: &str = "ni";
-/// How long the launcher may take for an answer.
+/// Limit of an exchange with the launcher.
 const LIMIT: Duration = Duration::from_secs(10);
-/// The same at the end.
+/// Limit of the last exchange, at the end of the process.
 const LAST: Duration = Duration::from_secs(1);
 
-/// What was opened, for [`finish`].
+/// The open connection, for [`finish`].
 static OPENED: Mutex<Option<Wire<Pmi1>>> = Mutex::new(None);
 
-/// The launcher's values.
+/// The cards in the launcher's key-value store.
 #[derive(Debug)]
 pub(super) struct Words {
     door: Option<Wire<Pmi1>>,
-    /// The ranks whose cards were not read yet.
+    /// The ranks whose cards have not been read yet.
     unread: Vec<u32>,
 }
 
 impl Words {
-    /// Puts our card, over a copy of the launcher's descriptor. `None` without a launcher, or where the job is one process.
+    /// Puts this process's card, over a copy of the launcher's descriptor. `None` without a launcher, or
+    /// where the job is one process.
     ///
     /// # Errors
-    /// What the launcher says, or does not.
+    /// Errors of the launcher, or a time-out.
     pub(super) fn put(descriptor: OwnedFd, card: &Card) -> Result<Option<Self>, String> {
         let wanted = Wanted {
             kind: Some(Kind::Pmi1),
@@ -68,7 +72,7 @@ impl Words {
         }))
     }
 
-    /// The next card that was not read; `None` when there is none (any more).
+    /// Returns the next card that was not read yet; `None` when there is none, or none any more.
     pub(super) fn next(&mut self, ours: &Card) -> Option<Card> {
         let door = self.door.as_mut()?;
         let mut at = 0;
@@ -76,12 +80,12 @@ impl Words {
             match door.get(rank, KEY, LIMIT) {
                 Ok(text) => {
                     self.unread.remove(at);
-                    // One that does not fit is nobody to us.
+                    // A card that does not match ours is skipped.
                     if let Ok(card) = Card::read(&text, ours) {
                         return Some(card);
                     }
                 }
-                // Not put yet, or not by a program of ours.
+                // The rank has not put its card yet, or runs another program.
                 Err(LaunchError::Absent { .. }) => at += 1,
                 Err(_) => return None,
             }
@@ -97,12 +101,12 @@ impl Drop for Words {
     }
 }
 
-/// At the end of the process, behind all members: takes leave of the launcher, if the program has not. A launcher takes one
-/// who has spoken and leaves without a word for one that has failed.
+/// Disconnects from the launcher at the end of the process, after all members, unless the program has done
+/// so. A launcher takes a connection that is used and closed without this for a failed process.
 pub fn finish() {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(mut door) = opened.take() {
-        // Where the program has taken leave itself, nobody listens any more.
+        // The program may have disconnected by itself: then there is no answer.
         let _ = door.finalize(LAST);
     }
 }

@@ -1,9 +1,9 @@
-//! Ranks that have ended, as `doorbell run` reports them while their job meets: one that ended before it came
-//! will not come.
+//! Ranks that have ended, as `doorbell run` reports them while their job meets: a rank that ended before it
+//! joined will never join.
 //!
-//! The launcher listens at the root's name with [`SUFFIX`] behind it, and writes the number of each rank that
-//! has ended with exit status 0, one a line (every other end is the job's). Ranks that were started by hand
-//! have no such launcher: they wait for the missing ones until their time is up.
+//! The launcher listens at the root's name with the suffix [`SUFFIX`], and writes the number of each rank
+//! that has ended with exit status 0, one a line (any other end is the end of the job). Ranks that were
+//! started by hand have no such launcher: they wait for the missing ones until their time is up.
 
 use std::os::fd::OwnedFd;
 
@@ -12,12 +12,12 @@ use rustix::net::connect;
 
 use super::{Root, peer_uid, stream_socket};
 
-/// Behind the abstract name of the root: where the launcher reports ends of ranks.
+/// Suffix of the root's abstract name: the address at which the launcher reports ends of ranks.
 pub(super) const SUFFIX: &str = "-ended";
 /// Longest line: the number of a rank.
 const LINE: usize = 10;
 
-/// What the launcher has reported so far.
+/// The reports of the launcher so far.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     launcher: Option<OwnedFd>,
@@ -26,7 +26,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Asks the launcher of the job that meets at `root`, if there is one.
+    /// Connects to the launcher of the job that meets at `root`, if there is one.
     pub(super) fn watch(root: &Root) -> Self {
         Self {
             launcher: reach(root),
@@ -34,12 +34,12 @@ impl Ended {
         }
     }
 
-    /// What is readable when there is more to [`Ended::look`] at.
+    /// Returns the descriptor that is readable when [`Ended::look`] has something to read.
     pub(super) fn descriptor(&self) -> Option<&OwnedFd> {
         self.launcher.as_ref()
     }
 
-    /// Takes what the launcher has written, without waiting.
+    /// Reads what the launcher has written, without waiting.
     pub(super) fn look(&mut self) {
         let mut buffer = [0; 512];
         while let Some(launcher) = &self.launcher {
@@ -62,13 +62,13 @@ impl Ended {
                     self.ranks.extend(rank.and_then(|rank| rank.parse::<u32>().ok()));
                 }
                 _ if self.line.len() < LINE => self.line.push(*byte),
-                // No launcher of ours writes this.
+                // Too long for a number: not written by our launcher.
                 _ => {}
             }
         }
     }
 
-    /// The first of the ranks that have ended for which `is_missing` holds.
+    /// Returns the first of the ranks that have ended for which `is_missing` holds.
     pub(super) fn first(&self, is_missing: impl Fn(u32) -> bool) -> Option<u32> {
         self.ranks.iter().copied().find(|rank| is_missing(*rank))
     }

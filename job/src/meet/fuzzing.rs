@@ -1,4 +1,4 @@
-//! For the fuzzers (`tools/fuzz`) only: the parsers of what ranks send each other when they meet, without sockets.
+//! For the fuzzers (`tools/fuzz`) only: the parsers of the messages of the meeting, without sockets.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use super::{Hello, Root};
 /// Most rails that one rank may publish.
 pub const MOST_RAILS: usize = super::MOST_RAILS;
 
-/// Ranks of the job that is met for.
+/// The number of ranks in the job of the fuzzers.
 pub const SIZE: u32 = 2;
 
 const KINDS: [Kind; 4] = [Kind::Hello, Kind::Table, Kind::Refusal, Kind::Absent];
 
-/// Reads a frame from bytes that come in pieces of at most `step`, as rank 0 or as another rank: its kind and body, or
-/// nothing when it is not complete.
+/// Reads a frame from bytes that come in pieces of at most `step`, as rank 0 or as another rank; returns its
+/// kind and body, or nothing when it is not complete.
 ///
 /// # Errors
-/// Why it is none.
+/// When the frame is not valid.
 pub fn frame_of(bytes: &[u8], step: usize, zero: bool) -> Result<Option<(usize, Vec<u8>)>, String> {
     let allowed = if zero { &KINDS[..1] } else { &KINDS[1..] };
     let (mut reader, mut rest) = (Reader::default(), bytes);
@@ -36,7 +36,7 @@ pub fn frame_of(bytes: &[u8], step: usize, zero: bool) -> Result<Option<(usize, 
     Ok(found.and_then(|(kind, body)| Some((place(kind)?, body.to_vec()))))
 }
 
-/// The frame of a kind, by its place among all kinds.
+/// Makes a frame of a kind, by the kind's index.
 #[must_use]
 pub fn frame(kind: usize, body: &[u8]) -> Option<Vec<u8>> {
     wire::frame(*KINDS.get(kind)?, body)
@@ -45,23 +45,24 @@ pub fn frame(kind: usize, body: &[u8]) -> Option<Vec<u8>> {
 /// Reads a hello as rank 0 does.
 ///
 /// # Errors
-/// Why the rank is turned away, or why there can be no job.
+/// Why the rank is refused, or why there can be no job.
 pub fn hello(body: &[u8]) -> Result<Hello, String> {
     let hello: Hello = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     hello.check(&own(0)).map(|()| hello)
 }
 
-/// Reads a table as rank 1 does, which has said the hello that the table has for it.
+/// Parses a table as rank 1 does, which has sent the hello that the table has for it.
 ///
 /// # Errors
-/// Why it is none.
+/// When the table is not valid.
 pub fn table(body: &[u8]) -> Result<Vec<Hello>, String> {
     let root = Root::parse("@fuzz").map_err(|error| error.to_string())?;
     let meeting = super::join::check(&root, &own(1), body);
     Ok(meeting.map_err(|error| error.to_string())?.ranks)
 }
 
-/// Reads a word of a rank on another host, of a process that was started by a running job, and its invitation.
+/// Parses a message of a rank on another host or of a process that a running job has started, and its
+/// invitation.
 pub fn word(body: &[u8]) {
     drop(serde_json::from_slice::<Word>(body));
     drop(super::invite::parse_word(body));

@@ -1,8 +1,8 @@
-//! Rank 0's side of the meeting with processes that it has had started (`invite`): listens for as long as that takes, hears
-//! all of them, gives each the table, and says when all are ready.
+//! Rank 0's side of the meeting with processes that its job has started (`invite`): listens until all have
+//! connected, collects their hellos, sends the table, and reports when all are ready.
 //!
-//! Every call takes a `tick`: it is called while nobody says anything, so that the old world makes progress, and it ends the
-//! wait when the launcher knows that somebody will not come.
+//! Every wait calls a `tick` while nothing arrives, so that the old world makes progress; an error of the
+//! tick ends the wait, for example when the launcher reports that a process has failed.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -11,49 +11,49 @@ use doorbell_fabric::error::Exit;
 use doorbell_oob::tcp::{Accepted, Incoming};
 use doorbell_oob::{Connection, Listener};
 
-use super::invite::{Invitation, addresses, disorder, parse_word, refuse, say, terms};
+use super::invite::{Invitation, addresses, meeting_error, parse_word, refuse, send, terms};
 use super::remote::{Word, exit_of, shown, within_network};
 use super::{Hello, Key, Meeting, host_id};
 use crate::error::{Error, ranks};
 
-/// How long one look at a door takes when nobody is there.
+/// How long one poll of a listener or a client takes when nothing arrives.
 const LOOK: Duration = Duration::from_millis(2);
-/// Who has gone away without a word: the launcher has so long to say how.
+/// How long to wait for the launcher's report about a process that closed its connection without a reason.
 const CAUSE: Duration = Duration::from_secs(3);
-/// For somebody who takes what is said to it in its own time.
+/// Time for sending to a process that reads slowly.
 const SLOW: Duration = Duration::from_secs(10);
 
-/// What is done while nobody says anything.
+/// The function that a wait calls while nothing arrives.
 pub type Tick<'a> = &'a mut dyn FnMut() -> Result<(), Error>;
 
-/// One who has proved to have the key.
+/// A client that has authenticated with the key.
 #[derive(Debug)]
-struct Guest {
+struct Client {
     connection: Connection,
     hello: Option<Box<Hello>>,
     is_ready: bool,
 }
 
-/// The door, while it is open.
+/// The listening side, until all new ranks have joined.
 #[derive(Debug)]
 pub struct Host {
     key: Key,
     before: u32,
     ranks: u32,
-    doors: Vec<Listener>,
-    guests: Vec<Guest>,
+    listeners: Vec<Listener>,
+    clients: Vec<Client>,
     until: Instant,
-    /// How long that was from the beginning, for people.
+    /// The whole limit, for error texts.
     limit: Duration,
-    /// Who was turned away, and why: the last one.
-    stranger: String,
+    /// The last connection that was refused, with the reason.
+    refused: String,
 }
 
 impl Host {
-    /// Listens: on loopback, and where ranks of other hosts may come, at the addresses of the rails of `own`.
+    /// Starts to listen: on loopback, and for ranks of other hosts at the addresses of the rails of `own`.
     ///
     /// # Errors
-    /// When nowhere can be listened at.
+    /// When no address can be listened on.
     pub fn open(
         own: &Hello,
         before: u32,
@@ -62,37 +62,38 @@ impl Host {
     ) -> Result<Self, Error> {
         let ranks = own.size - before;
         let key = Key::random()?;
-        let (mut doors, mut last) = (Vec::new(), None);
+        let (mut listeners, mut last) = (Vec::new(), None);
         for address in addresses(own, is_far) {
             match Listener::bind(address, terms(&key, own.size)?) {
-                Ok(door) => doors.push(door),
-                // A family that this host does not have, or the address of a function that is no interface.
+                Ok(listener) => listeners.push(listener),
+                // The host may not have this address family, or the address may be a function's and no
+                // interface's.
                 Err(error) => last = Some(error),
             }
         }
-        if let (true, Some(error)) = (doors.is_empty(), last) {
+        if let (true, Some(error)) = (listeners.is_empty(), last) {
             return Err(error.into());
         }
         Ok(Self {
             key,
             before,
             ranks,
-            doors,
-            guests: Vec::with_capacity(ranks as usize),
+            listeners,
+            clients: Vec::with_capacity(ranks as usize),
             until,
             limit,
-            stranger: String::new(),
+            refused: String::new(),
         })
     }
 
-    /// What the new processes are to be told.
+    /// Returns the invitation for the new processes.
     pub fn invitation(&self) -> Invitation {
         Invitation {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             key: self.key,
             host: within_network(host_id()),
             addresses: self
-                .doors
+                .listeners
                 .iter()
                 .map(Listener::address)
                 .collect::<Vec<SocketAddr>>(),
@@ -106,86 +107,94 @@ impl Host {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    /// Waits for the hellos of all.
+    /// Waits for the hellos of all new ranks.
     ///
     /// # Errors
-    /// Who did not come, in time or at all; who does not fit, or cannot take part; what `tick` says.
+    /// New ranks that do not connect, in time or at all; contradictory hellos; refusals of new ranks; errors
+    /// of `tick`.
     pub fn gather(&mut self, zero: &Hello, tick: Tick<'_>) -> Result<Vec<Hello>, Error> {
-        while self.guests.iter().filter(|guest| guest.hello.is_some()).count() < self.ranks as usize {
+        while self
+            .clients
+            .iter()
+            .filter(|client| client.hello.is_some())
+            .count()
+            < self.ranks as usize
+        {
             self.let_in()?;
             self.listen(Some(zero), tick)?;
-            self.in_time("come", |guest| guest.hello.is_some())?;
+            self.in_time("come", |client| client.hello.is_some())?;
             tick()?;
         }
-        // Nobody else is expected.
-        self.doors.clear();
-        self.guests
-            .sort_by_key(|guest| guest.hello.as_ref().map(|hello| hello.rank));
+        // Every new rank has connected: nothing is left to accept.
+        self.listeners.clear();
+        self.clients
+            .sort_by_key(|client| client.hello.as_ref().map(|hello| hello.rank));
         let hellos = self
-            .guests
+            .clients
             .iter()
-            .filter_map(|guest| guest.hello.as_deref().cloned());
+            .filter_map(|client| client.hello.as_deref().cloned());
         Ok(hellos.collect())
     }
 
-    /// Gives everybody the table.
+    /// Sends the table to all new ranks.
     ///
     /// # Errors
-    /// Who does not take it.
+    /// When a new rank does not take it.
     pub fn seat(&mut self, meeting: &Meeting) -> Result<(), Error> {
         let word = Word::Table(Box::new(meeting.clone()));
-        for guest in &mut self.guests {
-            say(&mut guest.connection, &word, SLOW)?;
+        for client in &mut self.clients {
+            send(&mut client.connection, &word, SLOW)?;
         }
         Ok(())
     }
 
-    /// Waits until all have said that they can.
+    /// Waits until all new ranks are ready.
     ///
     /// # Errors
-    /// As [`Host::gather`].
+    /// Those of [`Host::gather`].
     pub fn ready(&mut self, tick: Tick<'_>) -> Result<(), Error> {
-        while !self.guests.iter().all(|guest| guest.is_ready) {
+        while !self.clients.iter().all(|client| client.is_ready) {
             self.listen(None, tick)?;
-            self.in_time("open their rails", |guest| guest.is_ready)?;
+            self.in_time("open their rails", |client| client.is_ready)?;
             tick()?;
             std::thread::sleep(LOOK / 4);
         }
         Ok(())
     }
 
-    /// Tells everybody that all are ready.
+    /// Reports to all new ranks that all are ready.
     pub fn start(&mut self) {
-        for guest in &mut self.guests {
-            // Who does not hear it is lost to the new world, which will say so.
-            let _ = say(&mut guest.connection, &Word::Ready, SLOW);
+        for client in &mut self.clients {
+            // A rank that misses this is lost to the new world, which will report it.
+            let _ = send(&mut client.connection, &Word::Ready, SLOW);
         }
-        for guest in self.guests.drain(..) {
-            let _ = guest.connection.close(LOOK);
+        for client in self.clients.drain(..) {
+            let _ = client.connection.close(LOOK);
         }
     }
 
-    /// Tells everybody why there is no world.
+    /// Refuses all new ranks, with the reason.
     pub fn refuse(&mut self, exit: Exit, reason: &str) {
-        for guest in &mut self.guests {
-            refuse(&mut guest.connection, exit, reason);
+        for client in &mut self.clients {
+            refuse(&mut client.connection, exit, reason);
         }
-        self.guests.clear();
+        self.clients.clear();
     }
 
     fn let_in(&mut self) -> Result<(), Error> {
-        for door in &mut self.doors {
-            match door.accept(None, Some(LOOK))? {
-                // One more than there are is one that will say something wrong.
-                Accepted::Connection(connection) if self.guests.len() <= self.ranks as usize => {
-                    self.guests.push(Guest {
+        for listener in &mut self.listeners {
+            match listener.accept(None, Some(LOOK))? {
+                // One client more than there are ranks is accepted: its message will be the error that names
+                // the problem.
+                Accepted::Connection(connection) if self.clients.len() <= self.ranks as usize => {
+                    self.clients.push(Client {
                         connection: *connection,
                         hello: None,
                         is_ready: false,
                     });
                 }
                 Accepted::TurnedAway(address, error) => {
-                    self.stranger = format!("; {address} was turned away: {error}")
+                    self.refused = format!("; {address} was turned away: {error}")
                 }
                 Accepted::Connection(_) | Accepted::Woken | Accepted::Late => {}
             }
@@ -193,11 +202,11 @@ impl Host {
         Ok(())
     }
 
-    /// What the guests say now. `zero`: hellos are expected, that fit to this one.
+    /// Reads the messages of all clients. With `zero`, hellos are expected, and are checked against it.
     fn listen(&mut self, zero: Option<&Hello>, tick: Tick<'_>) -> Result<(), Error> {
-        for at in 0..self.guests.len() {
-            let guest = &mut self.guests[at];
-            let text = match guest.connection.receive_or_wake(None, Some(Duration::ZERO)) {
+        for at in 0..self.clients.len() {
+            let client = &mut self.clients[at];
+            let text = match client.connection.receive_or_wake(None, Some(Duration::ZERO)) {
                 Ok(Incoming::Message(text)) => text,
                 Ok(Incoming::Late | Incoming::Woken) => continue,
                 Ok(Incoming::Closed) | Err(_) => return Err(self.gone(at, tick)),
@@ -210,8 +219,13 @@ impl Host {
                     });
                 }
                 (Word::Hello { hello, key: None, .. }, Some(zero)) => self.take(at, hello, zero)?,
-                (Word::Ready, None) if !guest.is_ready => guest.is_ready = true,
-                _ => return Err(disorder(format!("{} says something out of turn", self.who(at)))),
+                (Word::Ready, None) if !client.is_ready => client.is_ready = true,
+                _ => {
+                    return Err(meeting_error(format!(
+                        "{} sent a message out of turn",
+                        self.who(at)
+                    )));
+                }
             }
         }
         Ok(())
@@ -221,20 +235,20 @@ impl Host {
         hello
             .check(zero)
             .map_err(|reason| Error::Disagreement { reason })?;
-        let twice = self.guests.iter().flat_map(|guest| &guest.hello);
+        let twice = self.clients.iter().flat_map(|client| &client.hello);
         if hello.rank < self.before || twice.into_iter().any(|known| known.rank == hello.rank) {
-            return Err(disorder(format!(
-                "a new process says that it is rank {}, which is another",
+            return Err(meeting_error(format!(
+                "a new process claims to be rank {}, which is taken already",
                 hello.rank
             )));
         }
-        if self.guests[at].hello.replace(hello).is_some() {
-            return Err(disorder(format!("{} says who it is twice", self.who(at))));
+        if self.clients[at].hello.replace(hello).is_some() {
+            return Err(meeting_error(format!("{} sent its hello twice", self.who(at))));
         }
         Ok(())
     }
 
-    /// Somebody has gone: how, if the launcher says so in time.
+    /// Returns the error of a client that has closed: the launcher's report, if it comes in time.
     fn gone(&self, at: usize, tick: Tick<'_>) -> Error {
         let until = Instant::now() + CAUSE;
         while Instant::now() < until {
@@ -245,25 +259,22 @@ impl Host {
         }
         Error::NotSpawned {
             exit: Exit::PeerLost,
-            reason: format!(
-                "{} went away before all had joined: see its own output",
-                self.who(at)
-            ),
+            reason: format!("{} ended before all had joined: see its own output", self.who(at)),
         }
     }
 
     fn who(&self, at: usize) -> String {
-        let hello = self.guests.get(at).and_then(|guest| guest.hello.as_ref());
+        let hello = self.clients.get(at).and_then(|client| client.hello.as_ref());
         hello.map_or_else(|| "a new rank".to_owned(), |hello| format!("rank {}", hello.rank))
     }
 
-    fn in_time(&self, what: &str, is_done: impl Fn(&Guest) -> bool) -> Result<(), Error> {
+    fn in_time(&self, what: &str, is_done: impl Fn(&Client) -> bool) -> Result<(), Error> {
         if !self.left().is_zero() {
             return Ok(());
         }
-        let done = self.guests.iter().filter(|guest| is_done(guest));
+        let done = self.clients.iter().filter(|client| is_done(client));
         let done: Vec<u32> = done
-            .flat_map(|guest| &guest.hello)
+            .flat_map(|client| &client.hello)
             .map(|hello| hello.rank)
             .collect();
         let missing = (self.before..self.before + self.ranks).filter(|rank| !done.contains(rank));
@@ -271,10 +282,10 @@ impl Host {
         Err(Error::NotSpawned {
             exit: Exit::TimedOut,
             reason: format!(
-                "{} did not {what} within {:.1} s{}: look at what they do, and raise the limit if they are merely slow",
+                "{} did not {what} within {:.1} s{}: check what they are doing, and raise the limit if they are merely slow",
                 ranks(&missing),
                 self.limit.as_secs_f64(),
-                self.stranger
+                self.refused
             ),
         })
     }

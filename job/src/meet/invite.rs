@@ -1,20 +1,21 @@
-//! How processes that a running job had started meet the ranks that are there: each calls rank 0 of those.
+//! The meeting of processes that a running job has started with its ranks: each new process connects to rank
+//! 0 of the job.
 //!
 //! ```text
 //!   rank 0 of n                     the launcher                  new process i of k: rank n + i
 //!     listens; invitation {key, addresses, n, k} ──────────────►
-//!     ◄───────────────────────────────────────────  calls (Noise, by that key), hello {version, rails …}
+//!     ◄───────────────────────────────────────────  connects (Noise, by that key), hello {version, rails …}
 //!   all k are there
 //!     table {key, n + k hellos} ─────────────────────────────►
 //!                                                              each opens its rails to the others
 //!     ◄───────────────────────────────────────────────  ready
 //!   all old ranks and all new ones are ready
-//!     ready ─────────────────────────────────────────────────►    the world is there
+//!     ready ─────────────────────────────────────────────────►    the new world begins
 //! ```
 //!
-//! In place of any word, a *refusal* says why not, and is the end for all. The key is drawn for this meeting alone. The
-//! root's side is `host`; this file has what both say, and the new processes' side. The words are parsed as strictly as those
-//! of any meeting, also the launcher's.
+//! Instead of any message, a side may send a *refusal* with the reason, which ends the meeting for all. The
+//! key is drawn for this meeting alone. `host` is rank 0's side; this file has the messages, and the side of
+//! the new processes. Messages and the launcher's values are parsed as strictly as in any meeting.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -31,38 +32,38 @@ use crate::error::Error;
 use crate::random;
 use crate::types::MOST_RANKS;
 
-/// What a session is for: the meeting of a job and those that it had started.
+/// The purpose of the sessions: the meeting of a job and the processes that it has started.
 const SPAWN: u16 = 2;
-/// Addresses of one invitation.
+/// Most addresses of one invitation.
 const MOST_ADDRESSES: usize = 16;
-/// Longest that one address is tried while there are others.
+/// Longest attempt at one address while there are others.
 const TRY: Duration = Duration::from_secs(5);
-/// Between two rounds over all addresses.
+/// Pause between two rounds over all addresses.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Time for the last words to one who is turned away.
+/// Time for the message to a client that is refused.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// What new processes are told through the launcher.
+/// What new processes get through the launcher.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Invitation {
     pub(super) version: String,
     /// The key of the meeting.
     pub(super) key: Key,
-    /// The host of who invites, as [`within_network`] has it.
+    /// The host of the inviting rank, as [`within_network`] has it.
     pub(super) host: String,
-    /// Where who invites listens.
+    /// The addresses at which the inviting rank listens.
     pub(super) addresses: Vec<SocketAddr>,
-    /// Ranks that are there.
+    /// The number of ranks that the job has already.
     pub(super) before: u32,
-    /// Ranks that are to come.
+    /// The number of new ranks.
     pub(super) ranks: u32,
-    /// For how long they are waited for, in milliseconds.
+    /// How long the inviting rank waits for them, in milliseconds.
     pub(super) wait: u64,
 }
 
 impl Invitation {
     pub(crate) fn parse(text: &[u8]) -> Result<Self, Error> {
-        let bad = |reason: String| disorder(format!("the invitation {reason}"));
+        let bad = |reason: String| meeting_error(format!("the invitation {reason}"));
         if text.len() > LONGEST_HELLO {
             return Err(bad("is too long".to_owned()));
         }
@@ -79,21 +80,21 @@ impl Invitation {
             )));
         }
         if read.addresses.is_empty() || read.addresses.len() > MOST_ADDRESSES {
-            return Err(bad(format!("has not from 1 to {MOST_ADDRESSES} addresses")));
+            return Err(bad(format!("has none or more than {MOST_ADDRESSES} addresses")));
         }
         Ok(read)
     }
 
-    /// Writes it for the launcher.
+    /// Serializes the invitation for the launcher.
     ///
     /// # Errors
     /// When it is too long.
     pub fn write(&self) -> Result<Vec<u8>, Error> {
-        serde_json::to_vec(self).map_err(|error| disorder(error.to_string()))
+        serde_json::to_vec(self).map_err(|error| meeting_error(error.to_string()))
     }
 
-    /// Where to call, likely addresses first.
-    fn ways(&self) -> Vec<SocketAddr> {
+    /// Returns the addresses to connect to, likely ones first.
+    fn reachable(&self) -> Vec<SocketAddr> {
         let is_here = self.host == within_network(host_id());
         let loopback = |address: &&SocketAddr| address.ip().is_loopback();
         let near = self.addresses.iter().filter(loopback).filter(|_| is_here);
@@ -102,7 +103,7 @@ impl Invitation {
     }
 }
 
-/// Both sides' terms: messages may be as long as the table of such a job.
+/// Returns the terms of both sides: messages may be as long as the table of such a job.
 pub(super) fn terms(key: &Key, size: u32) -> Result<Terms, Error> {
     let key = JobKey::from_bytes(*key.bytes());
     let mut terms = Terms::new(Some(key), SPAWN, random::number()?);
@@ -112,7 +113,7 @@ pub(super) fn terms(key: &Key, size: u32) -> Result<Terms, Error> {
     Ok(terms)
 }
 
-/// Refuses words of another version of doorbell.
+/// Refuses messages of another version of doorbell.
 pub(super) fn same_version(value: &serde_json::Value, at: &str) -> Result<(), Error> {
     let ours = env!("CARGO_PKG_VERSION");
     match value.pointer(at).and_then(serde_json::Value::as_str) {
@@ -126,38 +127,38 @@ pub(super) fn same_version(value: &serde_json::Value, at: &str) -> Result<(), Er
     }
 }
 
-/// What somebody in the meeting says.
+/// Parses a message of the meeting.
 pub(super) fn parse_word(text: &[u8]) -> Result<Word, Error> {
-    let bad = |error: serde_json::Error| disorder(format!("what is said does not parse: {error}"));
+    let bad = |error: serde_json::Error| meeting_error(format!("a message does not parse: {error}"));
     let value: serde_json::Value = serde_json::from_slice(text).map_err(bad)?;
     same_version(&value, "/hello/version")?;
     serde_json::from_value(value).map_err(bad)
 }
 
-pub(super) fn say(connection: &mut Connection, word: &Word, limit: Duration) -> Result<(), Error> {
-    // Plain enums, strings and numbers: nothing in them can fail to be written.
-    let text = serde_json::to_vec(word).map_err(|error| disorder(error.to_string()))?;
+pub(super) fn send(connection: &mut Connection, word: &Word, limit: Duration) -> Result<(), Error> {
+    // The message consists of plain enums, strings and numbers, which always serialize.
+    let text = serde_json::to_vec(word).map_err(|error| meeting_error(error.to_string()))?;
     Ok(connection.send(&text, limit)?)
 }
 
-/// A refusal, for whoever still listens.
+/// Sends a refusal, if the client is still there.
 pub(super) fn refuse(connection: &mut Connection, exit: Exit, reason: &str) {
     let word = Word::Refusal {
         exit: exit.number(),
         reason: reason.to_owned(),
     };
-    // Who went away knows.
-    let _ = say(connection, &word, LAST_WORDS);
+    // A client that has closed needs no reason.
+    let _ = send(connection, &word, LAST_WORDS);
 }
 
-pub(super) fn disorder(reason: String) -> Error {
+pub(super) fn meeting_error(reason: String) -> Error {
     Error::Meeting {
-        root: "the door for new ranks".to_owned(),
+        root: "the meeting with new ranks".to_owned(),
         reason,
     }
 }
 
-/// A process that was invited, before it has called.
+/// A process with an invitation, before it connects.
 #[derive(Debug)]
 pub struct Invited {
     invitation: Invitation,
@@ -166,10 +167,10 @@ pub struct Invited {
 }
 
 impl Invited {
-    /// Whether this process was invited to a job.
+    /// Reads the invitation of this process, if the launcher has one.
     ///
     /// # Errors
-    /// What the launcher says; an invitation that is none.
+    /// Errors of the launcher; an invitation that does not parse.
     pub fn through(door: &mut dyn Launcher, limit: Duration) -> Result<Option<Self>, Error> {
         let Some(text) = door.invitation(limit)? else {
             return Ok(None);
@@ -177,7 +178,7 @@ impl Invited {
         let invitation = Invitation::parse(&text)?;
         let at = door.place().rank;
         if at >= invitation.ranks {
-            return Err(disorder(format!(
+            return Err(meeting_error(format!(
                 "{} ranks are invited, and this is number {at} of them",
                 invitation.ranks
             )));
@@ -190,25 +191,26 @@ impl Invited {
         }))
     }
 
-    /// This process's rank in the world to be.
+    /// Returns this process's rank in the new world.
     pub fn rank(&self) -> u32 {
         self.invitation.before + self.at
     }
 
-    /// That world's size.
+    /// Returns the size of the new world.
     pub fn size(&self) -> u32 {
         self.invitation.before + self.invitation.ranks
     }
 
-    /// How many ranks there were before.
+    /// Returns the number of ranks that the job had before.
     pub fn before(&self) -> u32 {
         self.invitation.before
     }
 
-    /// Calls, and gives what this process has prepared, or the reason why it cannot take part.
+    /// Connects, and sends what this process has prepared, or the reason why it cannot take part.
     ///
     /// # Errors
-    /// Our own reason, when there is one; [`Error::NotSpawned`] in the words of who invited us.
+    /// This process's own reason, if there is one; [`Error::NotSpawned`] with the reason of the inviting
+    /// rank.
     pub fn meet<R>(self, prepared: Result<(R, Hello), Error>) -> Result<(R, Meeting, Seat), Error> {
         let called = self.call();
         let (things, mut own) = match (prepared, called.as_ref().is_ok()) {
@@ -231,10 +233,10 @@ impl Invited {
             hello: Box::new(own.clone()),
         };
         let left = seat.left();
-        say(&mut seat.connection, &word, left).map_err(given_up)?;
-        let meeting = match seat.hear()? {
+        send(&mut seat.connection, &word, left).map_err(given_up)?;
+        let meeting = match seat.receive()? {
             Word::Table(meeting) => *meeting,
-            _ => return Err(disorder("rank 0 says something out of turn".to_owned())),
+            _ => return Err(meeting_error("rank 0 sent a message out of turn".to_owned())),
         };
         match checked(&meeting, &own) {
             Ok(()) => Ok((things, meeting, seat)),
@@ -242,17 +244,18 @@ impl Invited {
         }
     }
 
-    /// The first address that answers.
+    /// Connects to the first address that answers.
     fn call(&self) -> Result<Connection, Error> {
         let terms = terms(&self.invitation.key, self.size())?;
-        let ways = self.invitation.ways();
+        let reachable = self.invitation.reachable();
         let mut last: Option<Error> = None;
         loop {
-            // Who invites listens from before the invitation on: who is refused everywhere comes too late.
+            // The inviting rank listens before it invites: refused at every address means that this process
+            // is too late.
             let mut is_shut = true;
-            for address in &ways {
+            for address in &reachable {
                 let left = self.until.saturating_duration_since(Instant::now());
-                let limit = if ways.len() > 1 { left.min(TRY) } else { left };
+                let limit = if reachable.len() > 1 { left.min(TRY) } else { left };
                 if left.is_zero() {
                     break;
                 }
@@ -273,7 +276,7 @@ impl Invited {
                 return Err(Error::NotSpawned {
                     exit: Exit::PeerLost,
                     reason: format!(
-                        "those who had this process started, on host {}, cannot be called{why}; ranks of several hosts need a \
+                        "the ranks that had this process started, on host {}, cannot be reached{why}; ranks of several hosts need a \
                          rail between them that is named (DOORBELL_RAILS=udp:eth0)",
                         shown(&self.invitation.host)
                     ),
@@ -284,21 +287,21 @@ impl Invited {
     }
 }
 
-/// A meeting that ends without a word for us.
+/// Makes the error of a meeting that ends without a message to this process.
 fn given_up(error: Error) -> Error {
     Error::NotSpawned {
         exit: Exit::PeerLost,
         reason: format!(
-            "the job that had this process started gave it up: see the output of its rank 0 ({error})"
+            "the job that had this process started has abandoned it: see the output of its rank 0 ({error})"
         ),
     }
 }
 
-/// The table, when it is one: every rank in its place, ourselves among them.
+/// Checks a table: every rank at its index, this one among them, and no contradiction.
 fn checked(meeting: &Meeting, own: &Hello) -> Result<(), Error> {
     let in_order = (0..own.size).eq(meeting.ranks.iter().map(|hello| hello.rank));
     if !in_order || meeting.ranks.get(own.rank as usize) != Some(own) {
-        return Err(disorder(
+        return Err(meeting_error(
             "the table does not hold every rank in its place".to_owned(),
         ));
     }
@@ -318,7 +321,7 @@ impl Seat {
         self.until.saturating_duration_since(Instant::now())
     }
 
-    fn hear(&mut self) -> Result<Word, Error> {
+    fn receive(&mut self) -> Result<Word, Error> {
         let left = self.left();
         let text = self
             .connection
@@ -334,31 +337,32 @@ impl Seat {
         }
     }
 
-    /// Says that this rank can, and waits until all have said so.
+    /// Reports that this rank is ready, and waits until all are.
     ///
     /// # Errors
-    /// Why there is no world, as rank 0 says it.
+    /// Why there is no world, as rank 0 reports it.
     pub fn start(mut self) -> Result<(), Error> {
         let left = self.left();
-        say(&mut self.connection, &Word::Ready, left).map_err(given_up)?;
-        match self.hear()? {
+        send(&mut self.connection, &Word::Ready, left).map_err(given_up)?;
+        match self.receive()? {
             Word::Ready => {
-                // Nothing is said any more.
+                // The meeting is over.
                 let _ = self.connection.close(LAST_WORDS);
                 Ok(())
             }
-            _ => Err(disorder("rank 0 says something out of turn".to_owned())),
+            _ => Err(meeting_error("rank 0 sent a message out of turn".to_owned())),
         }
     }
 
-    /// Says why this rank cannot; gives the error back.
+    /// Sends the reason why this rank cannot take part; returns the error.
     pub fn refuse(mut self, error: Error) -> Error {
         refuse(&mut self.connection, error.exit(), &error.to_string());
         error
     }
 }
 
-/// Addresses at which a root can listen: loopback, and those of its rails that are the kernel's.
+/// Returns the addresses at which a root can listen: loopback, and those of its rails that the kernel has,
+/// too.
 pub(super) fn addresses(own: &Hello, is_far: bool) -> Vec<SocketAddr> {
     use doorbell_fabric::addr::Address;
     let mut all = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
@@ -367,7 +371,7 @@ pub(super) fn addresses(own: &Hello, is_far: bool) -> Vec<SocketAddr> {
         Address::Native(_) => None,
     });
     for address in of_rails.filter(|_| is_far) {
-        // The number of an interface, which such an address needs, is this host's alone.
+        // A link-local address needs an interface number, which is valid on this host alone.
         let is_link = matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
         if !address.is_unspecified() && !is_link && !all.contains(&address) {
             all.push(address);
@@ -399,12 +403,12 @@ mod tests {
         assert_eq!(Invitation::parse(&one.write().unwrap()).unwrap(), one);
         assert!(!format!("{one:?}").contains("[1, 0"), "the key is shown");
         // Loopback is for the same host only.
-        assert_eq!(one.ways(), ["10.0.0.1:8".parse().unwrap()]);
+        assert_eq!(one.reachable(), ["10.0.0.1:8".parse().unwrap()]);
         let near = Invitation {
             host: within_network(host_id()),
             ..one
         };
-        assert_eq!(near.ways(), near.addresses);
+        assert_eq!(near.reachable(), near.addresses);
     }
 
     #[test]

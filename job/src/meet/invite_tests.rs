@@ -8,7 +8,7 @@ use doorbell_oob::launch::{Kind, LaunchError, Launcher, Place};
 use doorbell_oob::{Connection, JobKey, Terms};
 
 use super::host::Host;
-use super::invite::{Invitation, Invited, parse_word, say, terms};
+use super::invite::{Invitation, Invited, parse_word, send, terms};
 use super::remote::{Word, within_network};
 use super::{Hello, Key, Meeting, host_id};
 use crate::error::Error;
@@ -16,7 +16,7 @@ use crate::error::Error;
 const AMPLE: Duration = Duration::from_secs(60);
 const OLD: u32 = 2;
 
-/// What hands over an invitation.
+/// A launcher that delivers an invitation.
 #[derive(Debug)]
 struct Herald(Place, Vec<u8>);
 
@@ -82,7 +82,7 @@ fn open(ranks: u32, limit: Duration) -> Host {
     Host::open(&hello(0, OLD + ranks), OLD, false, until).unwrap()
 }
 
-/// A new rank: what becomes of it.
+/// Runs a new rank; returns its result.
 fn join(invitation: &Invitation, at: u32, fails: Option<Error>) -> Result<Meeting, Error> {
     let invited = Invited::through(&mut Herald::of(invitation, at), AMPLE)?.unwrap();
     assert_eq!((invited.rank(), invited.before()), (OLD + at, OLD));
@@ -94,7 +94,7 @@ fn join(invitation: &Invitation, at: u32, fails: Option<Error>) -> Result<Meetin
     seat.start().map(|()| meeting)
 }
 
-/// Rank 0's whole part.
+/// Runs all of rank 0's part.
 fn receive(mut host: Host, ranks: u32) -> Result<Meeting, Error> {
     let size = OLD + ranks;
     let met = (|| {
@@ -113,7 +113,7 @@ fn receive(mut host: Host, ranks: u32) -> Result<Meeting, Error> {
     met
 }
 
-/// Who a new rank says it is.
+/// Makes the hello of a new rank.
 fn word_of(rank: u32, size: u32) -> Word {
     Word::Hello {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -122,7 +122,7 @@ fn word_of(rank: u32, size: u32) -> Word {
     }
 }
 
-/// A connection of somebody who has the key, and says what it likes.
+/// Connects with the key, for a client that sends arbitrary messages.
 fn connected(invitation: &Invitation) -> Connection {
     let terms = terms(&invitation.key, OLD + invitation.ranks).unwrap();
     Connection::connect(&invitation.addresses[0].into(), &terms, AMPLE).unwrap()
@@ -133,7 +133,7 @@ fn new_ranks_and_rank_0_come_to_the_same_table_whoever_else_calls() {
     let host = open(3, AMPLE);
     let invitation = host.invitation();
     let met: Vec<Meeting> = thread::scope(|s| {
-        // Somebody without the key, and somebody who says nothing.
+        // One client has another key, and one sends nothing.
         let stranger = Terms::new(Some(JobKey::from_bytes([9; 32])), 2, 1);
         let address = invitation.addresses[0];
         s.spawn(move || Connection::connect(&address.into(), &stranger, AMPLE).unwrap_err());
@@ -160,9 +160,9 @@ fn one_that_cannot_take_part_is_the_end_for_all() {
     let invitation = host.invitation();
     thread::scope(|s| {
         let zero = s.spawn(|| receive(host, 2));
-        // It has come, and waits for the other one.
+        // It has joined, and waits for the other one.
         let mut good = connected(&invitation);
-        say(&mut good, &word_of(2, 4), AMPLE).unwrap();
+        send(&mut good, &word_of(2, 4), AMPLE).unwrap();
         let bad = Error::NoRail {
             peer: 0,
             reasons: "nothing\u{7} here".to_owned(),
@@ -201,7 +201,7 @@ fn hostile_words_are_the_end_of_the_meeting_and_said_to_all() {
         (Vec::new(), "does not parse"),
         (b"{\"hello\": 3}".to_vec(), "does not parse"),
         (other, "are of doorbell 99.0  and"),
-        (of(&word_of(1, 3)), "it is rank 1, which is another"),
+        (of(&word_of(1, 3)), "it is rank 1, which is taken already"),
         (of(&word_of(3, 3)), "rank 3 is not in a job of 3"),
         (of(&word_of(2, 9)), "DOORBELL_SIZE is 9 at rank 2"),
         (of(&keyed), "out of turn"),
@@ -232,10 +232,10 @@ fn two_that_say_they_are_the_same_rank_are_none() {
         let zero = s.spawn(|| receive(host, 2));
         let mut lines = [connected(&invitation), connected(&invitation)];
         for line in &mut lines {
-            say(line, &word_of(3, 4), AMPLE).unwrap();
+            send(line, &word_of(3, 4), AMPLE).unwrap();
         }
         let zero = zero.join().unwrap().unwrap_err().to_string();
-        assert!(zero.contains("rank 3, which is another"), "{zero}");
+        assert!(zero.contains("rank 3, which is taken already"), "{zero}");
     });
 }
 
@@ -262,7 +262,7 @@ fn one_that_goes_or_does_not_come_is_named_and_the_launchers_word_comes_first() 
         match (known, error.unwrap_err()) {
             (true, Error::Cancelled) => {}
             (false, error) => assert!(
-                error.to_string().contains("went away before all had joined"),
+                error.to_string().contains("ended before all had joined"),
                 "{error}"
             ),
             (true, error) => panic!("{error}"),
@@ -277,7 +277,7 @@ fn who_comes_too_late_is_told_at_once() {
     drop(host);
     let started = Instant::now();
     let error = join(&invitation, 0, None).unwrap_err().to_string();
-    assert!(error.contains("cannot be called"), "{error}");
+    assert!(error.contains("cannot be reached"), "{error}");
     assert!(started.elapsed() < AMPLE / 2);
     let error = Invited::through(&mut Herald::of(&invitation, 1), AMPLE)
         .unwrap_err()

@@ -1,4 +1,4 @@
-//! The other ranks' side: connects (rank 0 may come later), says hello, waits for the table.
+//! The side of the other ranks: connects (rank 0 may start later), sends the hello, waits for the table.
 
 use std::os::fd::OwnedFd;
 use std::thread;
@@ -14,11 +14,11 @@ use super::wire::{self, Kind, Reader};
 use super::{Absent, Hello, Meeting, Root, as_timespec, left, peer_uid, stream_socket};
 use crate::error::Error;
 
-/// Time between attempts to connect: short, since rank 0 usually comes within milliseconds.
+/// Interval between attempts to connect: short, since rank 0 usually listens within milliseconds.
 const RETRY: Duration = Duration::from_millis(2);
 
-/// A rank 0 that has not come by then is looked for among the processes of this host, and again after as
-/// long.
+/// After this time without a listener, this rank searches the processes of this host for rank 0, and again
+/// after each further interval.
 const SEARCH_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) fn join(root: &Root, own: Hello, started: Instant, limit: Duration) -> Result<Meeting, Error> {
@@ -31,7 +31,7 @@ pub(super) fn join(root: &Root, own: Hello, started: Instant, limit: Duration) -
     let body = serde_json::to_vec(&own).map_err(|error| root.meeting(error.to_string()))?;
     let frame = wire::frame(Kind::Hello, &body).ok_or_else(|| root.meeting("our own hello is too long"))?;
     let socket = reach(root, started, limit)?;
-    if peer_uid(&socket).map_err(|error| root.io("ask who serves the meeting", error))?
+    if peer_uid(&socket).map_err(|error| root.io("look up the user that serves the meeting", error))?
         != rustix::process::geteuid().as_raw()
     {
         return Err(Root::disagreement(format!(
@@ -43,7 +43,7 @@ pub(super) fn join(root: &Root, own: Hello, started: Instant, limit: Duration) -
     let allowed = [Kind::Table, Kind::Refusal, Kind::Absent];
     loop {
         at = match wire::write(&socket, &frame, at) {
-            // Rank 0 may have refused us before it read everything: its reason is still to be read.
+            // Rank 0 may have refused us before it read everything: its reason can still be read.
             Err(_) => frame.len(),
             Ok(at) => at,
         };
@@ -61,7 +61,9 @@ pub(super) fn join(root: &Root, own: Hello, started: Instant, limit: Duration) -
             };
         }
         if !open {
-            return Err(root.meeting("rank 0 went away before all ranks had come: see its own message"));
+            return Err(
+                root.meeting("rank 0 closed the connection before all ranks had joined: see its own message")
+            );
         }
         let Some(left) = left(started, limit) else {
             return Err(late("send the table", String::new()));
@@ -116,7 +118,7 @@ fn reach(root: &Root, started: Instant, limit: Duration) -> Result<OwnedFd, Erro
     }
 }
 
-/// The table, when it is one: every rank in its place, ourselves among them.
+/// Parses the table, and checks that every rank is at its index, this one among them.
 pub(super) fn check(root: &Root, own: &Hello, body: &[u8]) -> Result<Meeting, Error> {
     let meeting: Meeting = serde_json::from_slice(body)
         .map_err(|error| root.meeting(format!("the table does not parse: {error}")))?;

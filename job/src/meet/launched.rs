@@ -1,5 +1,5 @@
-//! How ranks meet that a launcher started which passes on values: each gives its hello to the launcher, and takes those of
-//! the others. No socket of ours listens, and it is the same for one host and for many.
+//! The meeting of ranks under a launcher that exchanges values: each rank puts its hello into the launcher's
+//! key-value store, and reads those of the others. No socket of ours listens, on one host and on many alike.
 //!
 //! ```text
 //!   rank k                                   the launcher                        the others
@@ -8,12 +8,12 @@
 //!     get   hello of 0, of 1, … ◄──
 //! ```
 //!
-//! A large job meets rank 0 only, and reads the others' words when they are needed (`crate::ranks`).
+//! A large job reads rank 0's value only, and those of the others when they are needed (`crate::ranks`).
 //!
-//! A rank that cannot take part (no rail, a bad setting) puts a *refusal* in place of its hello: all end with its sentence,
-//! instead of waiting for it. The job's key goes the same way, so whoever can read the launcher's values has it, and whoever
-//! can write them is believed: docs/launchers.md says whom that means under which launcher. What comes is parsed as
-//! strictly as from a socket.
+//! A rank that cannot take part (no rail, a bad setting) puts a *refusal* instead of its hello: all ranks end
+//! with its reason, instead of waiting for it. The job's key takes the same way, so any process that can read
+//! the launcher's values has it, and one that can write them is trusted: docs/launchers.md describes which
+//! processes these are under each launcher. Values are parsed as strictly as messages from a socket.
 
 use std::time::{Duration, Instant};
 
@@ -24,30 +24,30 @@ use super::wire::LONGEST_HELLO;
 use super::{Hello, Key, Meeting};
 use crate::error::Error;
 
-/// The key of the launcher's store under which each rank has its word.
+/// The key of each rank's value in the launcher's store.
 const KEY: &str = "hello";
 
-/// Whom a rank has met.
+/// The result of the meeting.
 #[derive(Debug)]
 pub enum Met {
-    /// Everybody.
+    /// The hellos of all ranks.
     All(Meeting),
-    /// Itself and rank 0. The words of the others are there to be read.
+    /// This rank and rank 0; the values of the others can be read later.
     Zero {
         /// The job's key.
         key: Key,
-        /// What we have published.
+        /// What this rank has published.
         own: Box<Hello>,
-        /// What rank 0 has published, to which all have to fit.
+        /// What rank 0 has published, against which all others are checked.
         zero: Box<Hello>,
     },
 }
 
-/// Meets the other ranks through `door`, with what this rank has prepared, or with the reason why it cannot take part: all of
-/// them, or, where there are more than `most`, rank 0 only.
+/// Meets the other ranks through `door`, with what this rank has prepared, or with the reason why it cannot
+/// take part: all of them, or rank 0 alone where there are more than `most`.
 ///
 /// # Errors
-/// Our own reason, when there is one; [`Error::Withdrawn`] of another rank; ranks that do not fit together;
+/// This rank's own reason, if there is one; [`Error::Withdrawn`] of another rank; contradictory hellos;
 /// [`Error::Launch`].
 pub fn meet<R>(
     door: &mut dyn Launcher,
@@ -77,10 +77,10 @@ pub fn meet<R>(
             (word, Err(error))
         }
     };
-    let told = tell(door, &word, left());
-    // Our own reason comes before what then became of telling it.
+    let published = publish(door, &word, left());
+    // This rank's own error comes before one of publishing it.
     let (rails, own, key) = prepared?;
-    told?;
+    published?;
     door.fence(left())?;
     let met = if own.size > most {
         meet_zero(door, own, key, left())?
@@ -90,17 +90,17 @@ pub fn meet<R>(
     Ok((rails, met))
 }
 
-/// Reads rank 0's word only. Who does not fit to it finds that out here, says so, and ends; whoever asks for such a one finds
-/// the same.
+/// Reads rank 0's value only. A rank whose hello contradicts it finds that out here, and ends with the error;
+/// a rank that reads that hello later comes to the same error.
 fn meet_zero(door: &mut dyn Launcher, own: Hello, key: Option<Key>, left: Duration) -> Result<Met, Error> {
     let (zero, key) = match key {
         Some(key) => (own.clone(), key),
         None => {
             let text = door.get(0, KEY, left)?;
-            let (zero, key) = hear(door, 0, &own, &text)?;
+            let (zero, key) = parse(door, 0, &own, &text)?;
             (
                 zero,
-                key.ok_or_else(|| disorder(door, "rank 0 gave no key".to_owned()))?,
+                key.ok_or_else(|| meeting_error(door, "rank 0 gave no key".to_owned()))?,
             )
         }
     };
@@ -113,27 +113,27 @@ fn meet_zero(door: &mut dyn Launcher, own: Hello, key: Option<Key>, left: Durati
     })
 }
 
-/// What `rank` has published, after a meeting with rank 0 only.
+/// Reads what `rank` has published, after a meeting with rank 0 only.
 ///
 /// # Errors
-/// As [`meet`].
+/// Those of [`meet`].
 pub fn read(door: &mut dyn Launcher, rank: u32, own: &Hello, limit: Duration) -> Result<Hello, Error> {
     let text = door.get(rank, KEY, limit)?;
-    match hear(door, rank, own, &text)? {
+    match parse(door, rank, own, &text)? {
         (hello, None) => Ok(hello),
-        (_, Some(_)) => Err(disorder(
+        (_, Some(_)) => Err(meeting_error(
             door,
             format!("rank {rank} gave a key, which is rank 0's to give"),
         )),
     }
 }
 
-/// Gives our word to the launcher. One who cannot take part leaves after this: the others get its word at their fence if
-/// the launcher lets them, and otherwise see the launcher end the job.
-fn tell(door: &mut dyn Launcher, word: &Word, left: Duration) -> Result<(), Error> {
-    let text = serde_json::to_vec(word).map_err(|error| disorder(door, error.to_string()))?;
+/// Puts this rank's value. A rank that cannot take part ends after this: the others read its value after
+/// their fence, if the launcher lets them, and otherwise notice that the launcher ends the job.
+fn publish(door: &mut dyn Launcher, word: &Word, left: Duration) -> Result<(), Error> {
+    let text = serde_json::to_vec(word).map_err(|error| meeting_error(door, error.to_string()))?;
     if text.len() > LONGEST_HELLO {
-        return Err(disorder(door, "our own hello is too long".to_owned()));
+        return Err(meeting_error(door, "our own hello is too long".to_owned()));
     }
     door.put(KEY, &text, left)?;
     if let Word::Refusal { .. } = word {
@@ -157,13 +157,13 @@ fn gather(
             continue;
         }
         let text = door.get(other, KEY, left())?;
-        let (hello, theirs) = hear(door, other, &own, &text)?;
+        let (hello, theirs) = parse(door, other, &own, &text)?;
         match (other, theirs) {
             (0, Some(theirs)) => key = Some(theirs),
-            (0, None) => return Err(disorder(door, "rank 0 gave no key".to_owned())),
+            (0, None) => return Err(meeting_error(door, "rank 0 gave no key".to_owned())),
             (_, None) => {}
             (other, Some(_)) => {
-                return Err(disorder(
+                return Err(meeting_error(
                     door,
                     format!("rank {other} gave a key, which is rank 0's to give"),
                 ));
@@ -171,23 +171,27 @@ fn gather(
         }
         ranks.push(hello);
     }
-    // Every rank judges the same hellos in the same order, so all say the same sentence.
+    // Every rank checks the same hellos in the same order, so all end with the same error.
     for hello in &ranks {
         hello
             .check(&ranks[0])
             .map_err(|reason| Error::Disagreement { reason })?;
     }
-    let key = key.ok_or_else(|| disorder(door, "nobody gave a key".to_owned()))?;
+    let key = key.ok_or_else(|| meeting_error(door, "no rank gave a key".to_owned()))?;
     Ok(Meeting { key, ranks })
 }
 
-/// Another rank's word. Read in two steps: of another version, only the version is understood.
-fn hear(door: &dyn Launcher, rank: u32, own: &Hello, text: &[u8]) -> Result<(Hello, Option<Key>), Error> {
+/// Parses another rank's value. In two steps, since only the version of another version's value is
+/// understood.
+fn parse(door: &dyn Launcher, rank: u32, own: &Hello, text: &[u8]) -> Result<(Hello, Option<Key>), Error> {
     let bad = |error: serde_json::Error| {
-        disorder(door, format!("the hello of rank {rank} does not parse: {error}"))
+        meeting_error(door, format!("the hello of rank {rank} does not parse: {error}"))
     };
     if text.len() > LONGEST_HELLO {
-        return Err(disorder(door, format!("the hello of rank {rank} is too long")));
+        return Err(meeting_error(
+            door,
+            format!("the hello of rank {rank} is too long"),
+        ));
     }
     let value: serde_json::Value = serde_json::from_slice(text).map_err(bad)?;
     let theirs = value
@@ -203,9 +207,9 @@ fn hear(door: &dyn Launcher, rank: u32, own: &Hello, text: &[u8]) -> Result<(Hel
         return Err(Error::Disagreement { reason });
     }
     match serde_json::from_value(value).map_err(bad)? {
-        Word::Hello { hello, .. } if hello.rank != rank => Err(disorder(
+        Word::Hello { hello, .. } if hello.rank != rank => Err(meeting_error(
             door,
-            format!("rank {rank} takes itself for rank {}", hello.rank),
+            format!("rank {rank} claims to be rank {}", hello.rank),
         )),
         Word::Hello { hello, key, .. } => Ok((*hello, key)),
         Word::Refusal { exit, reason } => Err(Error::Withdrawn {
@@ -213,13 +217,14 @@ fn hear(door: &dyn Launcher, rank: u32, own: &Hello, text: &[u8]) -> Result<(Hel
             exit: exit_of(exit),
             reason: shown(&reason),
         }),
-        Word::Ready | Word::Table(_) | Word::Occupied { .. } => {
-            Err(disorder(door, format!("rank {rank} says something out of turn")))
-        }
+        Word::Ready | Word::Table(_) | Word::Occupied { .. } => Err(meeting_error(
+            door,
+            format!("rank {rank} sent a message out of turn"),
+        )),
     }
 }
 
-fn disorder(door: &dyn Launcher, reason: String) -> Error {
+fn meeting_error(door: &dyn Launcher, reason: String) -> Error {
     Error::Meeting {
         root: format!("the launcher ({})", door.kind()),
         reason,
@@ -240,7 +245,8 @@ mod tests {
         Hello::of_this_process(rank, size, BTreeMap::new(), Vec::new()).unwrap()
     }
 
-    /// What each of `size` ranks comes to, where `edit` changes what one of them prepares or what it has put.
+    /// Runs the meeting of `size` ranks; `edit` changes what a rank prepares, and `put` has values in place
+    /// of those of ranks.
     fn job(
         size: u32,
         edit: impl Fn(u32, Hello) -> Result<Hello, Error> + Sync,
@@ -348,7 +354,7 @@ mod tests {
             (b"{\"hello\": 3}", "does not parse"),
             (&long, "too long"),
             (&ready, "out of turn"),
-            (&good, "takes itself for rank 7"),
+            (&good, "claims to be rank 7"),
             (&keyed, "rank 0's to give"),
             (other.as_bytes(), "rank 1 runs doorbell 99.0 , rank 0 runs"),
         ] {

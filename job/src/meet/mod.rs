@@ -1,20 +1,22 @@
-//! How the ranks of a job find each other: rank 0 serves a Unix socket, everybody says hello, everybody gets the table.
+//! The meeting of the ranks of a job: rank 0 serves a Unix socket, each rank sends its hello, and gets the
+//! table of all hellos.
 //!
 //! ```text
 //!   rank k ── hello {rank, size, incarnation, pid, rails} ─►  rank 0
-//!   rank k ◄─ key, table [hello; size]  or  refusal "why" ──  rank 0     when all have come, or the time is up
+//!   rank k ◄─ key, table [hello; size]  or  refusal "reason" ─  rank 0   when all are there, or time is up
 //! ```
 //!
-//! Ranks that do not fit together (another size, another version, a rank twice, another value of a setting that must
-//! be the same everywhere) end the meeting at once, and all are told the same sentence.
+//! Contradictory hellos (another size, another version, a rank twice, another value of a setting that must
+//! be the same everywhere) end the meeting at once, with the same error at all ranks.
 //!
-//! Where a launcher passes on values, they meet through it instead (`launched`), and two hosts over a
-//! connection (`remote`). Processes that a running job had started meet it by an invitation (`invite`,
-//! `host`). A rank that ends before it has come ends the meeting, where the launcher reports that (`ended`).
+//! Under a launcher that exchanges values, the ranks meet through it instead (`launched`), and two hosts over
+//! a connection (`remote`). Processes that a running job has started meet it by an invitation (`invite`,
+//! `host`). A rank that ends before it has joined ends the meeting, where the launcher reports that
+//! (`ended`).
 //!
-//! The socket is abstract (`@name`) or a path, which is removed as soon as all have joined. Both sides check that the
-//! other runs as the same user (SO_PEERCRED). Frames are length-limited and hostile until parsed; every step has the
-//! same deadline. Nothing stays open afterwards: no listener, no thread.
+//! The socket is abstract (`@name`) or a path, which is removed once all have joined. Both sides check that
+//! the other runs as the same user (SO_PEERCRED). Frames are limited in length and not trusted until parsed;
+//! every step has the same deadline. Nothing stays open afterwards: no listener, no thread.
 
 mod ended;
 #[cfg(fuzzing)]
@@ -53,54 +55,54 @@ use crate::random;
 /// Most rails that one rank may publish.
 pub const MOST_RAILS: usize = RAILS_MAX;
 
-/// What one rank tells the others about one of its rails.
+/// What one rank publishes about one of its rails.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RailEntry {
-    /// The rail's name there.
+    /// The name of the rail at that rank.
     pub name: String,
-    /// What it speaks: rails that speak the same reach each other.
+    /// The wire format: rails of the same format can reach each other.
     pub wire: String,
-    /// Its address.
+    /// The rail's address.
     pub address: RailAddress,
-    /// Which life of the rail: peers of another one are refused.
+    /// The life of the rail: peers of another life are refused.
     pub incarnation: u64,
     /// Capabilities by name (`get`, `put`, `atomics`).
     pub features: Vec<String>,
-    /// Largest message sent at once, in bytes.
+    /// Longest message that is sent at once, in bytes.
     pub eager: u64,
-    /// Where it is: what decides whom it reaches.
+    /// The rail's network and limits, by which peers judge whether they can reach it.
     #[serde(default)]
     pub place: Place,
 }
 
-/// What one rank tells the others about itself.
+/// What one rank publishes about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Its rank.
+    /// The number of the rank.
     pub rank: u32,
-    /// How many ranks it believes the job has.
+    /// The number of ranks in the job, as far as this rank knows.
     pub size: u32,
-    /// Which life of the process: random.
+    /// The life of the process, a random number.
     pub incarnation: u64,
-    /// Its process id, in its own namespace.
+    /// The process's id, in its own pid namespace.
     pub pid: u32,
-    /// Which host it runs on: the kernel's boot id.
+    /// The host that it runs on: the kernel's boot id.
     pub host: String,
-    /// The cores that it may use there, as `0-3,8`; empty when it does not know.
+    /// The cores that it may use there, as `0-3,8`; empty when the system reports none.
     #[serde(default)]
     pub cores: String,
-    /// The library's version there.
+    /// The version of its library.
     pub version: String,
-    /// The program's path there.
+    /// The path of its program.
     pub program: String,
     /// Settings that must be the same at all ranks, by name, with their values as text.
     pub agreed: BTreeMap<String, String>,
-    /// Its rails.
+    /// The rank's rails.
     pub rails: Vec<RailEntry>,
 }
 
 impl Hello {
-    /// This process's hello, with what must be `agreed` and with `rails`.
+    /// Makes the hello of this process, with the settings that must be `agreed` and with `rails`.
     pub fn of_this_process(
         rank: u32,
         size: u32,
@@ -122,7 +124,7 @@ impl Hello {
         })
     }
 
-    /// Whether a hello may enter the table of rank 0; the reason why not.
+    /// Checks a hello against rank 0's; returns the contradiction, if there is one.
     pub fn check(&self, zero: &Self) -> Result<(), String> {
         if self.version != zero.version {
             return Err(format!(
@@ -159,67 +161,69 @@ impl Hello {
     }
 }
 
-/// The secret of a job: drawn by rank 0, known to its ranks. What frames on a network are told apart by, and what
-/// authenticates them, is derived from it.
+/// The secret of a job: drawn by rank 0, and given to all ranks. The connection ids and the MAC keys of
+/// frames on a network are derived from it.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// A fresh one.
+    /// Draws a random key.
     pub fn random() -> Result<Self, Error> {
         random::bytes().map(Self)
     }
 
-    /// One for a simulated job: no secret.
+    /// Makes the key of a simulated job, which is no secret.
     pub fn of_seed(seed: u64) -> Self {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
         Self(key)
     }
 
-    /// One that was derived elsewhere.
+    /// Makes a key from bytes that were derived elsewhere.
     pub const fn of_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Its bytes, for those who derive from it.
+    /// Returns the bytes, to derive other keys from.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-// Never its bytes: this ends up in logs.
+// Never prints the bytes, since logs contain this.
 impl std::fmt::Debug for Key {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str("Key(…)")
     }
 }
 
-/// What every rank knows after the meeting.
+/// The result of the meeting, alike at every rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Meeting {
     /// The job's key.
     pub key: Key,
-    /// Everybody's hello, in the order of ranks.
+    /// The hellos of all ranks, in the order of ranks.
     pub ranks: Vec<Hello>,
 }
 
-/// What rank 0 tells those who came about those who did not.
+/// The notice that rank 0 sends to the ranks that joined, about those that did not.
 #[derive(Serialize, Deserialize)]
 struct Absent {
     missing: Vec<u32>,
     waited: Duration,
     note: String,
-    /// The launcher has reported that the missing rank has ended.
+    /// Whether the launcher has reported that the missing rank has ended.
     has_ended: bool,
 }
 
 impl Absent {
-    /// The same error as rank 0 ends with.
+    /// Decodes the error that rank 0 ends with.
     fn read(root: &Root, body: &[u8]) -> Error {
         match serde_json::from_slice(body) {
             Ok(absent) => Self::into_error(absent),
-            Err(error) => root.meeting(format!("rank 0 gave up, but does not say why: {error}")),
+            Err(error) => root.meeting(format!(
+                "rank 0 gave up, with a reason that does not parse: {error}"
+            )),
         }
     }
 
@@ -243,20 +247,20 @@ pub(crate) fn host_id() -> String {
     }
 }
 
-/// Where the ranks meet.
+/// The address at which the ranks meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Root {
-    /// A name in the abstract namespace of the network namespace: nothing to clean up.
+    /// A name in the abstract namespace of the network namespace, which leaves nothing to clean up.
     Abstract(String),
     /// A socket file.
     Path(PathBuf),
 }
 
 impl Root {
-    /// Reads where the ranks meet, as `DOORBELL_ROOT` has it.
+    /// Parses the address of the meeting, in the format of `DOORBELL_ROOT`.
     ///
     /// # Errors
-    /// Text that is no address of a Unix socket.
+    /// When the text is no address of a Unix socket.
     pub fn parse(text: &str) -> Result<Self, Error> {
         let root = match text.strip_prefix('@') {
             Some("") => {
@@ -292,7 +296,7 @@ impl Root {
         }
     }
 
-    /// Where a rank has to be to find the meeting, for the error of one that does not.
+    /// Returns where a rank has to run to reach the address, for the error of one that does not.
     fn where_it_is_known(&self) -> &'static str {
         match self {
             Self::Abstract(_) => {
@@ -336,10 +340,10 @@ impl std::fmt::Display for Root {
     }
 }
 
-/// Meets the other ranks: gives `own` to them and returns everybody's hello, and the job's key.
+/// Meets the other ranks: sends them `own`, and returns the hellos of all ranks and the job's key.
 ///
 /// # Errors
-/// Who did not come within `limit`; who refused whom and why; what the system said.
+/// The ranks that did not join within `limit`; contradictory hellos; errors of the system.
 pub fn meet(root: &Root, own: Hello, limit: Duration) -> Result<Meeting, Error> {
     let started = Instant::now();
     if own.rank == 0 {
@@ -349,17 +353,17 @@ pub fn meet(root: &Root, own: Hello, limit: Duration) -> Result<Meeting, Error> 
     }
 }
 
-/// A non-blocking stream socket.
+/// Makes a non-blocking stream socket.
 fn stream_socket(root: &Root) -> Result<OwnedFd, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
         .map_err(|error| root.io("make a Unix socket", error))
 }
 
-/// The user at the other end of `socket`.
+/// Returns the user at the other end of `socket`.
 pub(crate) fn peer_uid(socket: &OwnedFd) -> rustix::io::Result<u32> {
     use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-    // With plain numbers: the process's is 0 where it is of another pid namespace.
+    // As plain numbers: the process id is 0 where the peer is in another pid namespace.
     let peer = getsockopt(socket, PeerCredentials);
     peer.map(|peer| peer.uid())
         .map_err(|errno| rustix::io::Errno::from_raw_os_error(errno as i32))
@@ -371,7 +375,7 @@ fn left(started: Instant, limit: Duration) -> Option<Duration> {
         .filter(|left| !left.is_zero())
 }
 
-/// The same time, as the system's calls take it.
+/// Converts a time for the system's calls.
 pub fn as_timespec(time: Duration) -> rustix::event::Timespec {
     rustix::event::Timespec {
         tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),

@@ -1,20 +1,21 @@
-//! How two ranks on different hosts meet: over one connection of the control plane, which is authenticated and stays
-//! open for as long as the job.
+//! The meeting of two ranks on different hosts: over one connection of the control plane, which is
+//! authenticated and stays open for as long as the job.
 //!
 //! ```text
-//!   rank 0 (it called)                             rank 1 (it was called)
+//!   rank 0 (it connected)                          rank 1 (it listened)
 //!     hello {version, key, rails …} ──────────────►
 //!     ◄────────────────────────────── hello {version, rails …}
 //!       each chooses its rails to the other
-//!     ready ──────────────────────────────────────►                        start: both know that both can
+//!     ready ──────────────────────────────────────►                        both are ready
 //!     ◄──────────────────────────────────────  ready
 //!       messages go over the rails; the connection is silent
-//!     leave ◄────────────────────────────────────►  leave                  end: what was accepted had been pushed out
+//!     close ◄────────────────────────────────────►  close                  all is sent
 //! ```
 //!
-//! In place of any word, a *refusal* tells why not, and how the program that refuses will end; who is occupied says so
-//! in place of its hello. Every step has a limit. The connection needs no thread: nothing is said while the job runs,
-//! and that it ended, with the process or with its host, is seen by a look now and then ([`Life`]).
+//! Instead of any message, a side may send a *refusal* with the reason and the exit status that its program
+//! will end with; a busy server sends *occupied* instead of its hello. Every step has a limit. The connection
+//! needs no thread: it carries nothing while the job runs, and a poll from time to time notices its end, with
+//! that of the process or its host ([`Life`]).
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -31,32 +32,34 @@ use serde::{Deserialize, Serialize};
 use super::{Hello, Key, Meeting};
 use crate::error::Error;
 
-/// Ranks that meet over one connection.
+/// The number of ranks that meet over one connection.
 pub const RANKS: u32 = 2;
-/// A living program looks at the connection that often: its peer's end is known within this time.
+/// Interval at which a running program polls the connection, and so the delay until it notices its peer's
+/// end.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Time for the last words to one who is turned away.
+/// Time for the message to a client that is refused.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-/// Longest reason that is believed and shown, in characters.
+/// Longest reason of the other side that is shown, in characters.
 const REASON_MAX: usize = 1000;
 
-/// What the two tell each other.
+/// A message of the meeting.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Word {
-    /// Who a rank is. Read in two steps: of another version, only the version is understood.
+    /// What a rank publishes about itself. Parsed in two steps, since only the version of another version's
+    /// message is understood.
     Hello {
         version: String,
         key: Option<Key>,
         hello: Box<Hello>,
     },
-    /// Who all ranks are: to those that were started by a running job.
+    /// The hellos of all ranks, for processes that a running job has started.
     Table(Box<Meeting>),
-    /// The rails are chosen, and open.
+    /// The sender has chosen and opened its rails.
     Ready,
-    /// There will be no job.
+    /// There will be no job, for this reason.
     Refusal { exit: u8, reason: String },
-    /// There will be none now.
+    /// The server is busy: the client may try again later.
     Occupied { reason: String },
 }
 
@@ -68,12 +71,12 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// A meeting over `connection`; each step may take `limit`.
+    /// Begins a meeting over `connection`; `limit` applies to each step.
     pub fn over(connection: Connection, limit: Duration) -> Self {
         Self { connection, limit }
     }
 
-    /// Our rank: who called is rank 0.
+    /// Returns this side's rank: the side that connected is rank 0.
     pub fn rank(&self) -> u32 {
         match self.connection.role() {
             Role::Caller => 0,
@@ -81,10 +84,11 @@ impl Remote {
         }
     }
 
-    /// Exchanges hellos.
+    /// Exchanges the hellos.
     ///
     /// # Errors
-    /// Why the two do not fit together, which both are told; [`Error::Occupied`]; what the connection has to say.
+    /// A contradiction between the hellos, which both sides get; [`Error::Occupied`]; errors of the
+    /// connection.
     pub fn meet(&mut self, mut own: Hello) -> Result<Meeting, Error> {
         own.host = within_network(own.host);
         let key = match self.connection.role() {
@@ -96,21 +100,21 @@ impl Remote {
             key,
             hello: Box::new(own.clone()),
         };
-        let heard = self.exchange(&word)?;
-        let met = self.judge(own, key, heard);
+        let received = self.exchange(&word)?;
+        let met = self.judge(own, key, received);
         met.map_err(|error| self.refuse(error))
     }
 
-    fn judge(&self, own: Hello, key: Option<Key>, heard: Word) -> Result<Meeting, Error> {
+    fn judge(&self, own: Hello, key: Option<Key>, received: Word) -> Result<Meeting, Error> {
         let Word::Hello {
             key: theirs, hello, ..
-        } = heard
+        } = received
         else {
-            return Err(self.disorder("it is ready before it said who it is"));
+            return Err(self.meeting_error("it sent another message before its hello"));
         };
         let other = RANKS - 1 - self.rank();
         if hello.rank != other || hello.size != RANKS {
-            return Err(self.disorder("it takes itself for another rank than it is"));
+            return Err(self.meeting_error("its hello has the wrong rank or size"));
         }
         let mut ranks = vec![own, *hello];
         ranks.sort_by_key(|hello| hello.rank);
@@ -118,18 +122,20 @@ impl Remote {
             .check(&ranks[0])
             .map_err(|reason| Error::Disagreement { reason })?;
         if ranks.iter().any(|hello| hello.rails.len() > super::MOST_RAILS) {
-            return Err(self.disorder("it has more rails than anybody"));
+            return Err(self.meeting_error("its hello has too many rails"));
         }
         match key.xor(theirs) {
             Some(key) => Ok(Meeting { key, ranks }),
-            None => Err(self.disorder("the key of the job has to come from rank 0, and from nobody else")),
+            None => {
+                Err(self.meeting_error("the key of the job has to come from rank 0, and only from rank 0"))
+            }
         }
     }
 
-    /// Tells the other that this side can, or why it cannot, and hears the same of it.
+    /// Reports that this side is ready, and waits for the same report of the other.
     ///
     /// # Errors
-    /// As [`Remote::meet`].
+    /// Those of [`Remote::meet`].
     pub fn start(mut self) -> Result<Life, Error> {
         match self.exchange(&Word::Ready)? {
             Word::Ready => Ok(Life {
@@ -138,14 +144,14 @@ impl Remote {
                 look_at: Time::ZERO,
                 over: false,
             }),
-            _ => Err(self.disorder("it says who it is twice")),
+            _ => Err(self.meeting_error("it sent its hello twice")),
         }
     }
 
-    /// Tells the other side why there will be no job; gives the error back.
+    /// Reports to the other side why there will be no job; returns the error.
     #[cold]
     pub fn refuse(&mut self, error: Error) -> Error {
-        // Who has refused us, or went away, knows.
+        // A side that has refused us, or has closed, needs no reason.
         if !matches!(
             error,
             Error::Refused { .. } | Error::Occupied { .. } | Error::Oob(_)
@@ -154,22 +160,23 @@ impl Remote {
                 exit: error.exit().number(),
                 reason: error.to_string(),
             };
-            let _ = self.say(&word, LAST_WORDS);
+            let _ = self.send(&word, LAST_WORDS);
         }
         error
     }
 
-    fn say(&mut self, word: &Word, limit: Duration) -> Result<(), Error> {
-        // Plain enums, strings and numbers: nothing in them can fail to be written.
-        let text = serde_json::to_vec(word).map_err(|error| self.disorder(&error.to_string()))?;
+    fn send(&mut self, word: &Word, limit: Duration) -> Result<(), Error> {
+        // The message consists of plain enums, strings and numbers, which always serialize.
+        let text = serde_json::to_vec(word).map_err(|error| self.meeting_error(&error.to_string()))?;
         Ok(self.connection.send(&text, limit)?)
     }
 
-    /// Says a word and hears one. It may have refused us before it read ours: its reason is still to be heard.
+    /// Sends a message and receives one, even if sending fails: the other side may have sent a refusal and
+    /// closed.
     fn exchange(&mut self, word: &Word) -> Result<Word, Error> {
-        let said = self.say(word, self.limit);
-        let heard = self.connection.receive(self.limit);
-        let text = match (said, heard) {
+        let sent = self.send(word, self.limit);
+        let received = self.connection.receive(self.limit);
+        let text = match (sent, received) {
             (_, Ok(text)) => text,
             (Err(error), Err(_)) => return Err(error),
             (Ok(()), Err(error)) => return Err(error.into()),
@@ -191,7 +198,7 @@ impl Remote {
 
     fn parse(&self, text: &[u8]) -> Result<Word, Error> {
         let value: serde_json::Value =
-            serde_json::from_slice(text).map_err(|error| self.disorder(&error.to_string()))?;
+            serde_json::from_slice(text).map_err(|error| self.meeting_error(&error.to_string()))?;
         let theirs = value
             .pointer("/hello/version")
             .and_then(serde_json::Value::as_str);
@@ -206,10 +213,10 @@ impl Remote {
                 reason: format!("rank 1 runs doorbell {}, rank 0 runs {}", shown(one), shown(zero)),
             });
         }
-        serde_json::from_value(value).map_err(|error| self.disorder(&error.to_string()))
+        serde_json::from_value(value).map_err(|error| self.meeting_error(&error.to_string()))
     }
 
-    fn disorder(&self, reason: &str) -> Error {
+    fn meeting_error(&self, reason: &str) -> Error {
         Error::Meeting {
             root: self.connection.address().to_string(),
             reason: reason.to_owned(),
@@ -217,7 +224,8 @@ impl Remote {
     }
 }
 
-/// Tells somebody who came over `connection` that this process is occupied, and why; it may come again.
+/// Reports to the client at the other end of `connection` that this process is busy, and why; the client may
+/// try again.
 pub fn occupied(mut connection: Connection, reason: &str) {
     let word = Word::Occupied {
         reason: reason.to_owned(),
@@ -228,7 +236,7 @@ pub fn occupied(mut connection: Connection, reason: &str) {
     }
 }
 
-/// The connection while the job runs: says when the other rank ends.
+/// The connection while the job runs: it reports the end of the other rank.
 #[derive(Debug)]
 pub struct Life {
     connection: Connection,
@@ -238,12 +246,12 @@ pub struct Life {
 }
 
 impl Life {
-    /// The other rank.
+    /// Returns the other rank.
     pub fn peer(&self) -> Rank {
         self.peer
     }
 
-    /// The other side's address.
+    /// Returns the other side's address.
     pub fn address(&self) -> SocketAddr {
         self.connection.address()
     }
@@ -253,7 +261,7 @@ impl Life {
         self.over
     }
 
-    /// How the other rank ended, if it is time to look and it has: told once.
+    /// Returns how the other rank ended, once, if it has and the next poll is due.
     #[inline]
     pub fn look(&mut self, now: Time) -> Option<DownReason> {
         if now < self.look_at || self.over {
@@ -269,28 +277,28 @@ impl Life {
             Ok(Incoming::Late | Incoming::Woken) => return None,
             Ok(Incoming::Closed) => DownReason::Closed,
             Err(OobError::Truncated | OobError::Broken { .. }) => DownReason::Died,
-            // Nothing is said while the job runs.
+            // The other rank has nothing to send while the job runs.
             Ok(Incoming::Message(_)) | Err(_) => DownReason::Hostile,
         };
         self.over = true;
         Some(reason)
     }
 
-    /// What a sleeper watches; the next look is due when it wakes.
+    /// Returns the descriptor for a sleeper to poll; the next look happens at once after it wakes.
     pub fn arm(&mut self) -> Option<BorrowedFd<'_>> {
         self.look_at = Time::ZERO;
         (!self.over).then(|| self.connection.as_fd())
     }
 
-    /// Takes leave: everything that was accepted has been pushed out.
+    /// Closes the connection: everything that was accepted has been sent.
     pub fn leave(self, limit: Duration) {
-        // Who does not hear it any more sees the end of the connection.
+        // The other side may have closed first.
         let _ = self.connection.close(limit);
     }
 }
 
-/// A host as others see it: what shares memory and sockets of one name is one host, and network namespaces keep sockets
-/// apart.
+/// Extends a host's name by its network namespace: ranks count as on one host if they share memory and
+/// abstract socket names, which network namespaces keep apart.
 pub fn within_network(host: String) -> String {
     match std::fs::read_link("/proc/self/ns/net") {
         Ok(network) => format!("{host} {}", network.display()),
@@ -298,7 +306,7 @@ pub fn within_network(host: String) -> String {
     }
 }
 
-/// How a program ends that sent this number as its exit.
+/// Returns the exit status for the number that another program sent.
 pub fn exit_of(number: u8) -> Exit {
     let all = [
         Exit::Usage,
@@ -311,7 +319,7 @@ pub fn exit_of(number: u8) -> Exit {
     known.unwrap_or(Exit::PeerLost)
 }
 
-/// A text of the other side that is fit to be shown: of limited length, without anything that moves a cursor.
+/// Makes a text of the other side fit for printing: of limited length, and without control characters.
 pub fn shown(text: &str) -> String {
     text.chars()
         .take(REASON_MAX)

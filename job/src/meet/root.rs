@@ -1,5 +1,6 @@
-//! Rank 0's side: accepts, collects one hello of every rank, hands out the table; strangers are counted and dropped.
-//! When ranks do not fit together, nobody waits any longer: all are told why.
+//! Rank 0's side of the meeting: accepts connections, collects one hello of every rank, and sends the table.
+//! Connections of other users are counted and closed. When hellos contradict each other, all ranks get the
+//! reason at once.
 
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
@@ -15,28 +16,30 @@ use super::wire::{self, Kind, Reader};
 use super::{Absent, Hello, Key, Meeting, Root, as_timespec, left, peer_uid, stream_socket};
 use crate::error::Error;
 
-/// Connections beyond the ranks still missing: room for strangers, who are dropped, and for impatient retries.
+/// Connections beyond the ranks still missing: room for those of other users, which are closed, and for early
+/// retries.
 const SPARE: usize = 32;
-/// How long rank 0 stays to tell latecomers that the meeting was called off: ranks are started within this time.
+/// How long rank 0 stays to refuse latecomers after the meeting has failed: ranks are started within this
+/// time.
 const LINGER: Duration = Duration::from_millis(500);
 
-/// One connection: reading its hello, or waiting for the table.
-struct Guest {
+/// One connection: its hello is being read, or it waits for the table.
+struct Client {
     socket: OwnedFd,
     reader: Reader,
     rank: Option<u32>,
 }
 
-/// What happened at the door that explains missing ranks.
+/// Events at the socket that may explain missing ranks.
 #[derive(Default)]
-struct Door {
+struct Refusals {
     strangers: u32,
     refused: String,
-    /// Why the ranks do not fit together, as soon as that is known.
+    /// The contradiction between hellos, once one is found.
     disagreement: Option<String>,
 }
 
-impl Door {
+impl Refusals {
     fn refuse(&mut self, reason: &str) {
         if self.refused.len() < 500 {
             write!(self.refused, "; {reason}").expect("writing to a String cannot fail");
@@ -57,7 +60,7 @@ impl Door {
     }
 }
 
-/// Removes the socket file whatever way the meeting ends.
+/// Removes the socket file, however the meeting ends.
 struct Served<'a>(&'a Root);
 
 impl Drop for Served<'_> {
@@ -75,33 +78,33 @@ pub(super) fn serve(root: &Root, own: Hello, started: Instant, limit: Duration) 
     let size = own.size as usize;
     let mut table: Vec<Option<Hello>> = vec![None; size];
     table[0] = Some(own);
-    let mut guests: Vec<Guest> = Vec::new();
-    let mut door = Door::default();
+    let mut clients: Vec<Client> = Vec::new();
+    let mut refusals = Refusals::default();
     let mut ended = Ended::watch(root);
     while table.iter().any(Option::is_none) {
         let Some(left) = left(started, limit) else {
-            return Err(give_up(&table, &guests, &door, started));
+            return Err(give_up(&table, &clients, &refusals, started));
         };
         let missing = table.iter().filter(|entry| entry.is_none()).count();
-        let ready = wait_for(&listener, &guests, ended.descriptor(), missing, left)
+        let ready = wait_for(&listener, &clients, ended.descriptor(), missing, left)
             .map_err(|error| root.io("wait for the other ranks", error))?;
         if ready[0] {
-            accept_all(&listener, &mut guests, missing, &mut door);
+            accept_all(&listener, &mut clients, missing, &mut refusals);
         }
         let mut at = 0;
-        guests.retain_mut(|guest| {
+        clients.retain_mut(|client| {
             at += 1;
-            // Guests accepted in this turn have no verdict yet; they are read in the next one.
-            !ready.get(at).copied().unwrap_or(false) || hear(guest, &mut table, &mut door)
+            // Those accepted in this turn have no entry in `ready` yet; they are read in the next turn.
+            !ready.get(at).copied().unwrap_or(false) || read_from(client, &mut table, &mut refusals)
         });
-        if let Some(reason) = door.disagreement.take() {
-            call_off(&listener, &guests, &reason, left);
+        if let Some(reason) = refusals.disagreement.take() {
+            call_off(&listener, &clients, &reason, left);
             return Err(Root::disagreement(reason));
         }
         ended.look();
         let is_missing = |rank: u32| matches!(table.get(rank as usize), Some(None));
         if let Some(rank) = ended.first(is_missing) {
-            return Err(tell_absent(&guests, ended_early(rank, started)));
+            return Err(send_absent(&clients, ended_early(rank, started)));
         }
     }
     drop(listener);
@@ -112,7 +115,7 @@ pub(super) fn serve(root: &Root, own: Hello, started: Instant, limit: Duration) 
     let body = serde_json::to_vec(&meeting).map_err(|error| root.meeting(error.to_string()))?;
     let frame =
         wire::frame(Kind::Table, &body).ok_or_else(|| root.meeting("the table of the ranks is too long"))?;
-    hand_out(root, &guests, &frame, started, limit)?;
+    hand_out(root, &clients, &frame, started, limit)?;
     Ok(meeting)
 }
 
@@ -133,7 +136,7 @@ fn listen_at(root: &Root) -> Result<OwnedFd, Error> {
     Ok(listener)
 }
 
-/// Whether the path is a socket file on which nobody listens any more.
+/// Whether the path is a socket file without a listener.
 fn is_stale(root: &Root) -> Result<bool, Error> {
     let Some(path) = root.path() else { return Ok(false) };
     let socket =
@@ -142,86 +145,87 @@ fn is_stale(root: &Root) -> Result<bool, Error> {
     Ok(socket && connect(&probe, &root.address()?) == Err(Errno::CONNREFUSED))
 }
 
-/// Waits until a socket has something: the listener, the launcher, a guest. Which of them do: the listener
-/// first, then each guest.
+/// Waits until a socket is readable: the listener, the launcher or a client. Returns which of them are: the
+/// listener first, then each client.
 fn wait_for(
     listener: &OwnedFd,
-    guests: &[Guest],
+    clients: &[Client],
     ended: Option<&OwnedFd>,
     missing: usize,
     left: Duration,
 ) -> rustix::io::Result<Vec<bool>> {
-    let unheard = guests.iter().filter(|guest| guest.rank.is_none()).count();
-    let door = if unheard < missing + SPARE {
+    let without_hello = clients.iter().filter(|client| client.rank.is_none()).count();
+    let wanted = if without_hello < missing + SPARE {
         PollFlags::IN
     } else {
         PollFlags::empty()
     };
-    let mut fds = vec![PollFd::new(listener, door)];
+    let mut fds = vec![PollFd::new(listener, wanted)];
     fds.extend(
-        guests
+        clients
             .iter()
-            .map(|guest| PollFd::new(&guest.socket, PollFlags::IN)),
+            .map(|client| PollFd::new(&client.socket, PollFlags::IN)),
     );
     fds.extend(ended.map(|ended| PollFd::new(ended, PollFlags::IN)));
     match poll(&mut fds, Some(&as_timespec(left))) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(error),
     }
-    let heard = fds.iter().take(1 + guests.len());
-    Ok(heard.map(|fd| !fd.revents().is_empty()).collect())
+    let readable = fds.iter().take(1 + clients.len());
+    Ok(readable.map(|fd| !fd.revents().is_empty()).collect())
 }
 
-fn accept_all(listener: &OwnedFd, guests: &mut Vec<Guest>, missing: usize, door: &mut Door) {
+fn accept_all(listener: &OwnedFd, clients: &mut Vec<Client>, missing: usize, refusals: &mut Refusals) {
     for _ in 0..missing + SPARE {
         let Ok(socket) = accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) else {
             return;
         };
         if peer_uid(&socket) == Ok(rustix::process::geteuid().as_raw()) {
-            guests.push(Guest {
+            clients.push(Client {
                 socket,
                 reader: Reader::default(),
                 rank: None,
             });
         } else {
-            door.strangers = door.strangers.saturating_add(1);
+            refusals.strangers = refusals.strangers.saturating_add(1);
         }
     }
 }
 
-/// Reads what a guest has to say; `false` when it is to be dropped.
-fn hear(guest: &mut Guest, table: &mut [Option<Hello>], door: &mut Door) -> bool {
-    if let Some(rank) = guest.rank {
-        // It has said everything: readable means that it is gone, and another process may come for that rank.
+/// Reads from a client; returns `false` when its connection is to be closed.
+fn read_from(client: &mut Client, table: &mut [Option<Hello>], refusals: &mut Refusals) -> bool {
+    if let Some(rank) = client.rank {
+        // Its hello is complete: readable means that it has closed, and another process may come for that
+        // rank.
         table[rank as usize] = None;
-        door.refuse(&format!("rank {rank} came and went away again"));
+        refusals.refuse(&format!("rank {rank} joined and closed its connection again"));
         return false;
     }
-    match guest.reader.read(&guest.socket, &[Kind::Hello]) {
+    match client.reader.read(&client.socket, &[Kind::Hello]) {
         Ok(true) => {}
         Ok(false) => return false,
-        Err(error) => return turn_away(guest, door, &error.to_string()),
+        Err(error) => return turn_down(client, refusals, &error.to_string()),
     }
-    let body = match guest.reader.finished(&[Kind::Hello]) {
+    let body = match client.reader.finished(&[Kind::Hello]) {
         Ok(Some((_, body))) => body,
         Ok(None) => return true,
-        Err(bad) => return turn_away(guest, door, &bad.to_string()),
+        Err(bad) => return turn_down(client, refusals, &bad.to_string()),
     };
     let hello: Hello = match serde_json::from_slice(body) {
         Ok(hello) => hello,
-        Err(error) => return turn_away(guest, door, &format!("its hello does not parse: {error}")),
+        Err(error) => return turn_down(client, refusals, &format!("its hello does not parse: {error}")),
     };
     match place(&hello, table) {
         Ok(place) => {
-            guest.rank = Some(hello.rank);
+            client.rank = Some(hello.rank);
             table[place] = Some(hello);
         }
-        Err(reason) => _ = door.disagreement.get_or_insert(reason),
+        Err(reason) => _ = refusals.disagreement.get_or_insert(reason),
     }
     true
 }
 
-/// Where a hello belongs; the reason why the job cannot be.
+/// Returns the index of a hello in the table, or the contradiction that ends the meeting.
 fn place(hello: &Hello, table: &[Option<Hello>]) -> Result<usize, String> {
     if let Some(Some(zero)) = table.first() {
         hello.check(zero)?;
@@ -229,50 +233,48 @@ fn place(hello: &Hello, table: &[Option<Hello>]) -> Result<usize, String> {
     match table.get(hello.rank as usize) {
         Some(None) => Ok(hello.rank as usize),
         Some(Some(taken)) => Err(format!(
-            "two processes say that they are rank {} (DOORBELL_RANK): pids {} and {}",
+            "two processes claim to be rank {} (DOORBELL_RANK): pids {} and {}",
             hello.rank, taken.pid, hello.pid
         )),
         None => Err(format!("rank {} is not in a job of {}", hello.rank, table.len())),
     }
 }
 
-/// Tells everybody who is there, and those who come within a short time, why there will be no job.
-fn call_off(listener: &OwnedFd, guests: &[Guest], reason: &str, left: Duration) {
-    guests.iter().for_each(|guest| refuse(guest, reason));
+/// Refuses all clients, and those that connect within a short time, with the reason that there will be no
+/// job.
+fn call_off(listener: &OwnedFd, clients: &[Client], reason: &str, left: Duration) {
+    clients.iter().for_each(|client| refuse(client, reason));
     let (started, limit) = (Instant::now(), LINGER.min(left));
     let mut late = Vec::new();
     while let Some(left) = super::left(started, limit) {
-        let mut door = [PollFd::new(listener, PollFlags::IN)];
-        if !matches!(
-            poll(&mut door, Some(&as_timespec(left))),
-            Ok(_) | Err(Errno::INTR)
-        ) {
+        let mut fds = [PollFd::new(listener, PollFlags::IN)];
+        if !matches!(poll(&mut fds, Some(&as_timespec(left))), Ok(_) | Err(Errno::INTR)) {
             return;
         }
         let known = late.len();
-        accept_all(listener, &mut late, 0, &mut Door::default());
-        late[known..].iter().for_each(|guest| refuse(guest, reason));
+        accept_all(listener, &mut late, 0, &mut Refusals::default());
+        late[known..].iter().for_each(|client| refuse(client, reason));
     }
 }
 
-fn turn_away(guest: &Guest, door: &mut Door, reason: &str) -> bool {
-    door.refuse(&format!("a process was refused: {reason}"));
-    refuse(guest, reason);
+fn turn_down(client: &Client, refusals: &mut Refusals, reason: &str) -> bool {
+    refusals.refuse(&format!("a process was refused: {reason}"));
+    refuse(client, reason);
     false
 }
 
-fn refuse(guest: &Guest, reason: &str) {
-    tell(guest, Kind::Refusal, reason.as_bytes());
+fn refuse(client: &Client, reason: &str) {
+    send_to(client, Kind::Refusal, reason.as_bytes());
 }
 
-/// One that does not read it any more is told nothing.
-fn tell(guest: &Guest, kind: Kind, body: &[u8]) {
+/// Sends one frame, if the socket takes it at once: the client may have closed.
+fn send_to(client: &Client, kind: Kind, body: &[u8]) {
     if let Some(frame) = wire::frame(kind, body) {
-        let _ = wire::write(&guest.socket, &frame, 0);
+        let _ = wire::write(&client.socket, &frame, 0);
     }
 }
 
-fn give_up(table: &[Option<Hello>], guests: &[Guest], door: &Door, started: Instant) -> Error {
+fn give_up(table: &[Option<Hello>], clients: &[Client], refusals: &Refusals, started: Instant) -> Error {
     let missing = (0u32..)
         .zip(table)
         .filter(|(_, entry)| entry.is_none())
@@ -280,10 +282,10 @@ fn give_up(table: &[Option<Hello>], guests: &[Guest], door: &Door, started: Inst
     let absent = Absent {
         missing: missing.collect(),
         waited: started.elapsed(),
-        note: door.note(),
+        note: refusals.note(),
         has_ended: false,
     };
-    tell_absent(guests, absent)
+    send_absent(clients, absent)
 }
 
 fn ended_early(rank: u32, started: Instant) -> Absent {
@@ -295,30 +297,30 @@ fn ended_early(rank: u32, started: Instant) -> Absent {
     }
 }
 
-/// Gives the others the error that rank 0 ends with.
-fn tell_absent(guests: &[Guest], absent: Absent) -> Error {
+/// Sends the error that rank 0 ends with to the ranks that joined.
+fn send_absent(clients: &[Client], absent: Absent) -> Error {
     let body = serde_json::to_vec(&absent).unwrap_or_default();
-    let came = guests.iter().filter(|guest| guest.rank.is_some());
-    came.for_each(|guest| tell(guest, Kind::Absent, &body));
+    let joined = clients.iter().filter(|client| client.rank.is_some());
+    joined.for_each(|client| send_to(client, Kind::Absent, &body));
     absent.into_error()
 }
 
-/// Gives everybody the table; a rank that went away since then is lost, which its rails will tell.
+/// Sends the table to all ranks. A rank that has closed since then is lost, which the rails will report.
 fn hand_out(
     root: &Root,
-    guests: &[Guest],
+    clients: &[Client],
     frame: &[u8],
     started: Instant,
     limit: Duration,
 ) -> Result<(), Error> {
-    let mut at: Vec<usize> = vec![0; guests.len()];
+    let mut at: Vec<usize> = vec![0; clients.len()];
     loop {
         let mut waiting = Vec::new();
-        for (guest, at) in guests.iter().zip(&mut at) {
-            if guest.rank.is_some() && *at < frame.len() {
-                *at = wire::write(&guest.socket, frame, *at).unwrap_or(frame.len());
+        for (client, at) in clients.iter().zip(&mut at) {
+            if client.rank.is_some() && *at < frame.len() {
+                *at = wire::write(&client.socket, frame, *at).unwrap_or(frame.len());
                 if *at < frame.len() {
-                    waiting.push(PollFd::new(&guest.socket, PollFlags::OUT));
+                    waiting.push(PollFd::new(&client.socket, PollFlags::OUT));
                 }
             }
         }
@@ -326,16 +328,16 @@ fn hand_out(
             return Ok(());
         }
         let Some(left) = left(started, limit) else {
-            let late: Vec<u32> = guests
+            let late: Vec<u32> = clients
                 .iter()
                 .zip(&at)
                 .filter(|(_, at)| **at < frame.len())
-                .filter_map(|(guest, _)| guest.rank)
+                .filter_map(|(client, _)| client.rank)
                 .collect();
             return Err(Error::MissingRanks {
                 missing: late,
                 waited: started.elapsed(),
-                note: "; they came, but did not take the table".to_owned(),
+                note: "; they joined, but did not take the table".to_owned(),
             });
         };
         match poll(&mut waiting, Some(&as_timespec(left))) {

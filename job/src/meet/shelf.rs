@@ -1,4 +1,4 @@
-//! A launcher inside this process, for tests: what its ranks put lies on a shelf.
+//! A launcher inside this process, for tests: its ranks exchange values through a map.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use doorbell_oob::Launcher;
 use doorbell_oob::launch::{Kind, LaunchError, Place};
 
-/// What ranks have put, and how often it was looked at; copies are the same.
+/// The values that ranks have put, and a count of look-ups; clones refer to the same map.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Values(Arc<Shelved>);
 
@@ -23,7 +23,7 @@ struct Shelved {
     reason = "tests of two crates include this file, and each uses a part of it"
 )]
 impl Values {
-    /// With these on it, which stay whatever is put.
+    /// Makes a map with these values, which later puts do not replace.
     pub(crate) fn of<'a>(put: impl Iterator<Item = (u32, &'a str, &'a [u8])>) -> Self {
         let values = Self::default();
         for (rank, key, text) in put {
@@ -37,13 +37,13 @@ impl Values {
         put.insert((rank, key.to_owned()), text.to_vec());
     }
 
-    /// How many values were taken since the last time.
+    /// Returns how many values were looked up since the last call.
     pub(crate) fn looks(&self) -> usize {
         self.0.looks.swap(0, Ordering::Relaxed)
     }
 }
 
-/// The door of one rank.
+/// The launcher of one rank.
 #[derive(Debug)]
 pub(crate) struct Shelf {
     place: Place,
@@ -78,7 +78,7 @@ impl Launcher for Shelf {
 
     fn put(&mut self, key: &str, value: &[u8], _: Duration) -> Result<(), LaunchError> {
         let key = (self.place.rank, key.to_owned());
-        // What a test has put there before stays.
+        // A value that a test has put there before stays.
         let mut put = self.values.0.put.lock().unwrap();
         put.entry(key).or_insert(value.to_vec());
         Ok(())

@@ -83,7 +83,8 @@ fn without_rank_zero_the_others_say_so() {
     );
 }
 
-/// Rank 0, rank 1, and one that does not fit; they come in this order. All must end long before the limit.
+/// Runs rank 0, rank 1, and one that contradicts them, which come in this order. All must end long before the
+/// limit.
 fn disagree(name: &str, zero: Hello, one: Hello, odd: Hello) -> Vec<Error> {
     let root = &unique(name);
     let started = Instant::now();
@@ -113,7 +114,7 @@ fn ranks_that_do_not_fit_together_all_end_at_once_with_the_same_sentence() {
         (
             "twice",
             hello(1, 4),
-            "two processes say that they are rank 1 (DOORBELL_RANK): pids",
+            "two processes claim to be rank 1 (DOORBELL_RANK): pids",
         ),
         (
             "size",
@@ -243,7 +244,7 @@ fn a_socket_file_that_a_dead_job_left_is_replaced_but_nothing_else() {
 
 const FOREIGN: &str = "DOORBELL_TEST_FOREIGN_ROOT";
 
-/// Serves an address as another user; without one, this is no test.
+/// Serves an address, in a process of another user that the test below starts; does nothing otherwise.
 #[test]
 fn foreign_root() {
     let Ok(name) = std::env::var(FOREIGN) else { return };
@@ -251,10 +252,10 @@ fn foreign_root() {
     let listener = UnixListener::bind_addr(&address).unwrap();
     println!("\nserving");
     let (mut guest, _) = listener.accept().unwrap();
-    // Nothing of ours is told to it: it reads the end.
-    let mut heard = Vec::new();
-    let _ = guest.read_to_end(&mut heard);
-    assert!(heard.is_empty(), "{} bytes", heard.len());
+    // The rank closes without sending anything: the server reads the end.
+    let mut received = Vec::new();
+    let _ = guest.read_to_end(&mut received);
+    assert!(received.is_empty(), "{} bytes", received.len());
 }
 
 #[test]
@@ -267,7 +268,7 @@ fn a_meeting_that_another_user_serves_is_left_at_once() {
         return doorbell_testing::skipped(name, "only root can start a process of another user");
     }
     let name = format!("doorbell-test-foreign-{}", std::process::id());
-    // The test program may lie where another user cannot look.
+    // The test program may be in a folder that another user cannot read.
     let folder = tempfile::tempdir_in("/tmp").unwrap();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), open).unwrap();
@@ -331,7 +332,7 @@ fn the_ranks_of_one_job_share_a_key_and_those_of_another_do_not() {
     assert_eq!(format!("{one:?}"), "Key(…)");
 }
 
-/// The launcher reports who has ended; a line that is none is passed over.
+/// The launcher reports ranks that have ended; an invalid line is ignored.
 #[test]
 fn a_rank_that_has_ended_is_not_waited_for() {
     for (rank, ended) in [(0, 1), (1, 0)] {

@@ -20,16 +20,16 @@ pub(super) const LONGEST_HELLO: usize = 64 << 10;
 pub(super) const LONGEST_TABLE: usize = 256 << 20;
 const MAGIC: [u8; 8] = *b"doorbell";
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Who a rank is, and what it has.
+    /// What a rank publishes about itself.
     Hello,
-    /// Everybody's hello.
+    /// The hellos of all ranks.
     Table,
-    /// The ranks do not fit together; the body says why.
+    /// The hellos contradict each other; the body has the reason.
     Refusal,
-    /// Ranks did not come; the body says which.
+    /// Ranks did not join; the body names them.
     Absent,
 }
 
@@ -63,7 +63,7 @@ struct Head {
 const HEAD: usize = 16;
 const _: () = assert!(size_of::<Head>() == HEAD);
 
-/// A frame, ready to be sent; `None` when the body is longer than its kind may be.
+/// Makes a frame, ready to be sent; `None` when the body is longer than its kind allows.
 pub(super) fn frame(kind: Kind, body: &[u8]) -> Option<Vec<u8>> {
     if body.len() > kind.longest() {
         return None;
@@ -77,16 +77,16 @@ pub(super) fn frame(kind: Kind, body: &[u8]) -> Option<Vec<u8>> {
     Some([head.as_bytes(), body].concat())
 }
 
-/// Why bytes are no frame of ours.
+/// Why bytes are no valid frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Bad {
-    /// Not this protocol at all.
+    /// The magic number of another protocol.
     Magic,
-    /// Another version of it.
+    /// Another version of the protocol.
     Version(u16),
-    /// A kind that does not belong here.
+    /// A kind that is not expected now.
     Kind(u16),
-    /// Longer than allowed.
+    /// A body longer than its kind allows.
     Length(u32),
 }
 
@@ -104,14 +104,14 @@ impl std::fmt::Display for Bad {
     }
 }
 
-/// Collects the bytes of one frame, whatever the pieces in which they come.
+/// Collects the bytes of one frame, in whatever pieces they arrive.
 #[derive(Default)]
 pub(super) struct Reader {
     bytes: Vec<u8>,
 }
 
 impl Reader {
-    /// How many more bytes are wanted at the moment: the head first, then what it announces.
+    /// Returns how many more bytes are needed for now: the head first, then the length that it announces.
     pub(super) fn wanted(&self, allowed: &[Kind]) -> Result<usize, Bad> {
         let Some((head, _)) = self
             .bytes
@@ -135,7 +135,7 @@ impl Reader {
         Ok((HEAD + length).saturating_sub(self.bytes.len()))
     }
 
-    /// The finished frame: its kind and body.
+    /// Returns the frame's kind and body, once it is complete.
     pub(super) fn finished(&self, allowed: &[Kind]) -> Result<Option<(Kind, &[u8])>, Bad> {
         if self.bytes.len() < HEAD || self.wanted(allowed)? > 0 {
             return Ok(None);
@@ -146,7 +146,7 @@ impl Reader {
             .ok_or(Bad::Kind(number))
     }
 
-    /// Takes plain bytes.
+    /// Adds bytes without a socket.
     #[cfg(any(test, fuzzing))]
     pub(super) fn take(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
@@ -172,7 +172,7 @@ impl Reader {
     }
 }
 
-/// Writes the rest of `bytes` from `at`; returns how far it came. Never blocks, never raises SIGPIPE.
+/// Writes the rest of `bytes` from `at`; returns the new position. Never blocks, never raises SIGPIPE.
 pub(super) fn write(socket: &OwnedFd, bytes: &[u8], mut at: usize) -> io::Result<usize> {
     while at < bytes.len() {
         match send(socket, &bytes[at..], SendFlags::NOSIGNAL) {

@@ -1,8 +1,8 @@
-//! Waiting: the loop that every handle's waits share ([`waiter`]), its turns ([`turns`]), and the waits
-//! of what stands above a Portals node ([`Station`]).
+//! Waiting: the loop that the waits of all handles share ([`waiter`]), its turns ([`turns`]), and the waits
+//! of a layer above a Portals node ([`Station`]).
 //!
-//! Every wait has a deadline. Those of a [`Station`] end early when a rank is lost, unless the program goes
-//! on without it.
+//! Every wait has a deadline. Those of a [`Station`] end early when a rank is lost, unless the program
+//! continues without that rank.
 
 mod sleep;
 pub mod turns;
@@ -25,90 +25,92 @@ use crate::config::Config;
 use crate::error::{Awaited, Error, Waiting};
 use crate::meet::remote::Life;
 
-/// Called once when a wait has been quiet for long.
+/// A function that gets the report of a wait that takes long, once per wait.
 pub type Hook = Box<dyn FnMut(&Waiting) + Send>;
 
-/// What is waited for, and moved meanwhile.
+/// A layer above a Portals node, as its waits drive it.
 pub trait Driven {
-    /// One bounded pass without the clock; returns what it found.
+    /// Makes one bounded pass without the clock; returns the work found.
     fn poll(&mut self) -> usize;
 
-    /// Looks up to `looks` times whether a poll would find something; `false` when it would not. A poll follows anyway.
+    /// Looks up to `looks` times whether a poll would find something; `false` when it would not. A poll
+    /// follows in either case.
     fn linger(&mut self, looks: u32) -> bool {
         let _ = looks;
         true
     }
 
-    /// What needs the time; returns the work done.
+    /// Makes one bounded pass of what depends on the time; returns the work done.
     fn progress(&mut self, now: Time) -> usize;
 
-    /// Whether a rail finds the time of the last `progress` old.
+    /// Whether a rail needs a later time than that of the last `progress`.
     fn wants_time(&self) -> bool;
 
-    /// When `progress` has something to do next.
+    /// Returns when `progress` has something to do next.
     fn next_deadline(&self) -> Option<Time>;
 
-    /// Prepares to sleep: shows descriptors. Whether there is work already, or nothing can be slept on.
+    /// Prepares to sleep, and passes descriptors to `each`. Returns whether there is work already, or a rail
+    /// that cannot be slept on.
     fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool;
 
-    /// Ends what `arm` prepared.
+    /// Ends what `arm` has prepared.
     fn disarm(&mut self);
 
-    /// The next rank that is lost, once for each.
+    /// Returns the next rank that is lost, once for each.
     fn lost(&mut self) -> Option<(u32, DownReason)>;
 
-    /// Notes that a rank has ended, which was found out elsewhere than over its rails.
+    /// Reports that a rank has ended, for an end that was not noticed over its rails.
     fn ended(&mut self, rank: u32, reason: DownReason);
 
-    /// Rings the doorbell for what waits for company.
+    /// Rings the doorbell for requests that were held for batching.
     fn flush(&mut self);
 
-    /// What rails hold back now is not the next call's to wait for.
+    /// Excludes what rails hold back now from the waits of later calls.
     fn forget_held(&mut self);
 
-    /// Whether messages that rails have accepted since [`Driven::forget_held`] leave only in later calls.
+    /// Whether rails hold messages back that they have accepted since [`Driven::forget_held`].
     fn holds_back(&mut self) -> bool;
 
-    /// What is held back counts no more in [`Driven::holds_back`], until its peer takes something.
+    /// Excludes what is held back from [`Driven::holds_back`], until its peer takes something.
     fn give_up_held(&mut self);
 
-    /// Pushes out what was accepted; whether all of it is.
+    /// Sends what was accepted; returns whether that is all.
     fn close(&mut self, now: Time, by: Time) -> bool;
 
-    /// What is known about the peers whose rails are in trouble, one line each.
+    /// Returns what is known about the peers whose rails are in trouble, one line each.
     fn troubles(&self) -> Vec<String>;
 
-    /// Whether no rail to some rank lets frames pass, as their probes have it.
+    /// Whether the probes of some rank's rails have all failed, so that no rail to it lets frames pass.
     fn is_cut_off(&self) -> bool;
 
-    /// What the rails to a rank have recorded last.
+    /// Returns the last events that the rails to a rank have recorded.
     fn recorded(&self, rank: u32) -> Vec<String>;
 }
 
-/// A rank that can be reached no more.
+/// A rank that cannot be reached any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostRank {
-    /// The rank.
+    /// The number of the rank.
     pub rank: u32,
     /// How it was lost.
     pub reason: DownReason,
 }
 
-/// The clock and the habits of this rank's waits.
+/// The clock, the limits and the lost ranks that all waits of this rank share.
 pub struct Station {
-    /// The process whose rails these are.
+    /// The process that the rails belong to.
     maker: Maker,
     /// The clock of the job.
     pub clock: Clock,
-    /// What an idle wait does.
+    /// How long an idle wait spins and yields before it sleeps.
     pub patience: Patience,
-    /// After this long, a wait is reported once.
+    /// The time after which a wait is reported, once.
     pub quiet: Duration,
-    /// Of waits that name no limit of their own.
+    /// The limit of waits that name none of their own.
     pub limit: Duration,
     /// The rank of this process.
     pub rank: u32,
-    /// Ranks of the job.
+    /// The number of ranks in the job.
     size: u32,
     /// The connection to a rank on another host.
     pub life: Option<Life>,
@@ -116,20 +118,20 @@ pub struct Station {
     pub hook: Option<Hook>,
     sleeper: Option<Sleeper>,
     lost: Vec<LostRank>,
-    /// Those that the program goes on without.
+    /// The ranks that the program continues without.
     excused: Vec<u32>,
     excuses_all: bool,
-    /// Where a simulated clock stopped last for this rank.
+    /// The time at which a simulated clock stopped last for this rank.
     stopped: Option<Time>,
-    /// Waits so far that did not end at once.
+    /// The number of waits so far that did not end at once.
     waits: u32,
 }
 
-/// So many of them lead to one look at the clock at least.
+/// The clock is read at least once in this many waits.
 const HOUSEKEEP_EVERY: u32 = 128;
 
 impl Station {
-    /// Of rank `rank` in a job of `size`, with the limits of the settings.
+    /// Makes the state of rank `rank` in a job of `size`, with the limits of the settings.
     pub fn new(clock: Clock, patience: Patience, config: &Config, (rank, size): (u32, u32)) -> Self {
         Self {
             maker: Maker::this(),
@@ -150,8 +152,10 @@ impl Station {
         }
     }
 
+    /// Checks that this is the process that the rails belong to.
+    ///
     /// # Errors
-    /// [`Error::Forked`] in a child of the process that made it.
+    /// [`Error::Forked`] in a child of it.
     #[inline]
     pub fn here(&self) -> Result<(), Error> {
         match self.maker.is_running() {
@@ -160,24 +164,24 @@ impl Station {
         }
     }
 
-    /// The ranks that are lost.
+    /// Returns the ranks that are lost.
     pub fn lost(&self) -> &[LostRank] {
         &self.lost
     }
 
-    /// No wait ends any more because this rank is lost.
+    /// Keeps the loss of this rank from ending waits.
     pub fn excuse(&mut self, rank: u32) {
         if !self.excused.contains(&rank) {
             self.excused.push(rank);
         }
     }
 
-    /// No wait ends any more because a rank is lost.
+    /// Keeps the loss of any rank from ending waits.
     pub fn excuse_all(&mut self) {
         self.excuses_all = true;
     }
 
-    /// One bounded pass with everything.
+    /// Makes one bounded pass with everything.
     pub fn progress<D: Driven>(&mut self, driven: &mut D) -> usize {
         if self.here().is_err() {
             return 0;
@@ -198,7 +202,7 @@ impl Station {
         }
     }
 
-    /// Waits until `done` says so.
+    /// Waits until `done` returns something.
     ///
     /// # Errors
     /// [`Error::PeerLost`] when a rank is lost; [`Error::Timeout`] when `limit` passes first.
@@ -213,7 +217,7 @@ impl Station {
         self.wait_by(driven, limit, what, lingers, done)
     }
 
-    /// The same, where there is a way of its own to look again and again for what is waited for.
+    /// As [`Station::wait`], with a `linger` of the caller's that looks repeatedly for what it waits for.
     #[inline]
     pub fn wait_by<D: Driven, R>(
         &mut self,
@@ -225,17 +229,18 @@ impl Station {
     ) -> Result<R, Error> {
         self.here()?;
         let result = self.look_until(driven, limit, what, linger, done);
-        // A wait that finds everything done makes no progress; what waits for company leaves all the same.
+        // A wait that finds everything done makes no progress; requests that were held for batching leave all
+        // the same.
         driven.flush();
         result
     }
 
-    /// Repeats a call that does not wait until it finds room. What it has begun leaves, at most after
-    /// `limit`, or waits with the rail for company. What was held back before is not this call's: it may be
-    /// for a rank that computes.
+    /// Repeats a call that does not wait until it finds room. What it has started leaves before this returns,
+    /// after `limit` at most, or is held by the rail for batching. This does not wait for what was held back
+    /// before: that may be for a rank that computes.
     ///
     /// # Errors
-    /// As [`Station::wait`].
+    /// Those of [`Station::wait`].
     #[inline]
     pub fn begin<D: Driven, R>(
         &mut self,
@@ -270,7 +275,7 @@ impl Station {
         let is_due = self.waits.is_multiple_of(HOUSEKEEP_EVERY);
         let mut attended = self.attend(driven);
         if is_due {
-            // Waits that all are short never come to look at the clock.
+            // Waits that are all short never read the clock by themselves.
             attended.progress_at(clock.now());
         }
         waiter::wait(
@@ -282,9 +287,9 @@ impl Station {
         )
     }
 
-    /// A call that has sent does not return while a rail holds messages back, for at most `limit`: its caller
-    /// may not come by again for long. What is still held back then stays with the rail, and each later call
-    /// moves it on.
+    /// Waits while a rail holds messages of this call back, for at most `limit`: the caller may not make
+    /// another call for long. What is still held back then stays with the rail, and each later call moves it
+    /// on.
     #[inline]
     pub fn hand_over<D: Driven>(&mut self, driven: &mut D, limit: Duration, what: Awaited) {
         if driven.holds_back() {
@@ -298,8 +303,9 @@ impl Station {
         }
     }
 
-    /// A rank that is lost and not excused. One that has taken leave is missed by those alone who wait for it in particular:
-    /// it has done its part. When nobody else is left, what has not come by now never will.
+    /// Returns a lost and not excused rank that ends a wait for `what`. A rank that has disconnected in order
+    /// has done its part: it ends only waits for that very rank. When all other ranks are gone, what has not
+    /// arrived by now never will.
     fn missed(&self, what: Awaited) -> Option<LostRank> {
         let alone = self.lost.len() + 1 >= self.size as usize;
         let waits_for = |lost: &&LostRank| match what {
@@ -310,8 +316,8 @@ impl Station {
         lost.find(|lost| !self.excused.contains(&lost.rank)).copied()
     }
 
-    /// The error of a wait that has reached its limit: the explanation, and what the rails to those concerned
-    /// recorded.
+    /// Makes the error of a wait that has reached its limit: the explanation, and what the rails to the ranks
+    /// concerned recorded.
     #[cold]
     pub fn expired<D: Driven>(&self, driven: &D, what: Awaited, waited: Duration) -> Error {
         let (about, _) = what.concerned();
@@ -339,30 +345,30 @@ impl Station {
         }
     }
 
-    /// Says once who waits for what.
+    /// Reports a long wait to the hook, or on stderr.
     #[cold]
     fn complain(&mut self, waiting: &Waiting) {
         match &mut self.hook {
             Some(hook) => hook(waiting),
-            // In one write, because several ranks may say something at once.
+            // One write for the whole line, since several ranks may print at once.
             None => _ = std::io::stderr().write_all(format!("doorbell: {waiting}\n").as_bytes()),
         }
     }
 
-    /// The error of a wait that a lost rank has ended.
+    /// Makes the error of a wait that a lost rank has ended.
     #[cold]
     pub fn peer_lost<D: Driven>(&self, driven: &D, lost: LostRank) -> Error {
         let reason = LostReason::Peer(lost.reason);
         Error::PeerLost {
             peer: lost.rank,
             why: reason.as_str().to_owned(),
-            what: "what was asked of it has ended as undeliverable".to_owned(),
+            what: "its pending operations have ended as undeliverable".to_owned(),
             recent: driven.recorded(lost.rank),
             remedy: reason.advice(),
         }
     }
 
-    /// Pushes out what was accepted and takes leave of the peers, for at most `limit`.
+    /// Sends what was accepted and disconnects from the peers, for at most `limit`.
     pub fn close<D: Driven>(&mut self, driven: &mut D, limit: Duration) {
         let alone = self.life.as_ref().is_some_and(Life::is_over);
         let most = if alone { Duration::ZERO } else { limit };
@@ -373,7 +379,7 @@ impl Station {
     }
 }
 
-/// What is waited on, with the station that waits for it.
+/// A layer, with the state that its waits share.
 struct Attended<'a, D> {
     station: &'a mut Station,
     driven: &'a mut D,
@@ -410,7 +416,7 @@ impl<D: Driven> Pollable for Attended<'_, D> {
     }
 
     fn must_poll(&self) -> bool {
-        // A rail that cannot be slept on shows it when it is armed.
+        // A rail that cannot be slept on reports that when it is armed.
         false
     }
 

@@ -1,4 +1,4 @@
-//! Sleeping on descriptors that are known only for the length of a call: an epoll set holds them meanwhile.
+//! Sleeping on descriptors that are known for one call only: an epoll set keeps them, each for one wake-up.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,15 +10,17 @@ use rustix::io::Errno;
 
 use crate::meet::as_timespec;
 
-/// The set. A descriptor that was watched once stays in it, and wakes once for each time.
+/// The epoll set. A descriptor stays in it once it was watched, and wakes once for each watch.
 pub(super) struct Sleeper {
     set: OwnedFd,
-    /// All of this turn's descriptors are in the set.
+    /// Whether all descriptors of this turn are in the set.
     whole: bool,
     any: bool,
 }
 
 impl Sleeper {
+    /// Makes an empty set.
+    ///
     /// # Errors
     /// When the system has no descriptor left.
     pub(super) fn new() -> io::Result<Self> {
@@ -29,7 +31,7 @@ impl Sleeper {
         })
     }
 
-    /// Nothing is watched yet.
+    /// Begins a turn, with no descriptor watched yet.
     pub(super) fn begin(&mut self) {
         (self.whole, self.any) = (true, false);
     }
@@ -51,7 +53,7 @@ impl Sleeper {
             return false;
         }
         let mut woken = [const { MaybeUninit::<Event>::uninit() }; 8];
-        // An interrupted sleep is a short one.
+        // An interrupted sleep is merely shorter.
         let _ = epoll::wait(&self.set, &mut woken, Some(&as_timespec(longest)));
         true
     }
@@ -80,7 +82,7 @@ mod tests {
         let began = Instant::now();
         assert!(sleeper.sleep(Duration::from_secs(60)));
         assert!(began.elapsed() < Duration::from_secs(30));
-        // The first one is still readable, but nobody watches it now.
+        // The first one is still readable, but it is not watched now.
         sleeper.begin();
         sleeper.watch(two.as_fd());
         let began = Instant::now();

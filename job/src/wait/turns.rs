@@ -1,4 +1,4 @@
-//! What a wait does while nothing happens: spin, then yield the core, then sleep; and when it gives up.
+//! The steps of a wait while nothing happens: it spins, then yields the core, then sleeps; and its limits.
 //!
 //! ```text
 //!   empty polls   0 ......... spins ......... spins + yields .........
@@ -6,8 +6,8 @@
 //!   the clock     every 64th poll             every time
 //! ```
 //!
-//! A wait is measured in time in which it ran: a process that was stopped, frozen or suspended together with
-//! its peers finds neither its deadline passed nor a reason to complain.
+//! A wait counts only time in which the process ran: one that was stopped, frozen or suspended together with
+//! its peers finds neither its deadline passed nor a long wait to report.
 
 use std::hint;
 use std::time::Duration;
@@ -18,15 +18,16 @@ use doorbell_sim::SimNet;
 
 use crate::config::{Progress, Wait};
 
-/// The clock is read on every so many polls only: about once per microsecond of spinning.
+/// The clock is read once in this many polls: about once per microsecond of spinning.
 const CLOCK_EVERY: u32 = 64;
-/// From this many empty polls on, a spin tells the processor that it is one: before, the pause would add latency.
+/// The number of empty polls from which on a spin executes the pause instruction; before, it would add
+/// latency.
 const PAUSE_FROM: u32 = 2_000;
 
-/// The longest sleep: a waiter that looks at the clock less often cannot tell sleep from suspension.
+/// The longest sleep: with longer ones, sleep and suspension could not be told apart.
 const NAP: Duration = Duration::from_secs(1);
-/// How much later than meant the next look may be before the rest is taken for time in which this process did
-/// not run. So much of each such gap counts: callbacks that take long do not put a deadline off for ever.
+/// How much later than planned the next look may be before the rest counts as time in which this process did
+/// not run. This much of each such gap is counted, so that slow callbacks do not put a deadline off for ever.
 pub const LATE: Duration = Duration::from_secs(1);
 
 /// The job's clock: the machine's, or a simulated network's.
@@ -40,7 +41,7 @@ pub enum Clock {
 
 impl Clock {
     #[inline]
-    /// The time now.
+    /// Returns the time now.
     pub fn now(&self) -> Time {
         match self {
             Self::Machine(clock) => clock.now(),
@@ -49,8 +50,9 @@ impl Clock {
     }
 }
 
-/// Moves a simulated network's clock for a rank that makes a pass. Nothing happens there unless somebody does; and it stops
-/// wherever one of the ranks has something to do: where it stopped for this one (`stopped`), this one acts first, once.
+/// Moves a simulated network's clock, for a rank that makes a pass. The clock moves only by such calls. It
+/// stops where any rank has something to do: if it stopped for this rank at this time (`stopped`), this rank
+/// acts first, once.
 pub fn move_on(net: &SimNet, rank: u32, due: Option<Time>, stopped: &mut Option<Time>) {
     let now = net.now();
     net.set_alarm(rank, due);
@@ -61,18 +63,18 @@ pub fn move_on(net: &SimNet, rank: u32, due: Option<Time>, stopped: &mut Option<
     }
 }
 
-/// How many empty polls lead to what.
+/// The number of empty polls before each next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Empty polls before yielding.
+    /// Number of empty polls before a wait yields.
     pub spins: u32,
-    /// Yields before sleeping.
+    /// Number of yields before a wait sleeps.
     pub yields: u32,
 }
 
 impl Patience {
-    /// From the settings. `crowded` means that the host has fewer cores than ranks: then yielding early is faster
-    /// for everybody, since the one that we wait for may be waiting for our core.
+    /// Takes the numbers from the settings. With `crowded`, the host has fewer cores than ranks: yielding
+    /// early is faster for all then, since the rank that we wait for may be waiting for our core.
     pub fn of(settings: &Progress, crowded: bool) -> Self {
         let (spins, yields) = match (settings.wait.get(), crowded) {
             (Wait::LowestLatency, _) => (u32::MAX, 0),
@@ -87,24 +89,24 @@ impl Patience {
     }
 }
 
-/// What to do after a poll.
+/// The next step after a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// Poll again at once.
     Again,
-    /// Do what needs the time, then poll again.
+    /// Do what depends on the time, then poll again.
     Housekeep(Time),
-    /// The same, and give the core away once.
+    /// The same, and yield the core once.
     Yield(Time),
     /// The same, and sleep until something happens, at most until the second time.
     Sleep(Time, Time),
-    /// Say who waits for what (once), then go on.
+    /// Report what the wait is for (once), then go on.
     Quiet(Time),
     /// The deadline has passed.
     Expired(Time),
 }
 
-/// One wait.
+/// The state of one wait.
 pub struct Waiter<'c> {
     clock: &'c Clock,
     patience: Patience,
@@ -122,7 +124,7 @@ struct Times {
     started: Time,
     deadline: Time,
     quiet_at: Time,
-    /// When the next look is due at the latest.
+    /// The latest time at which the next look was planned.
     back: Time,
 }
 
@@ -140,7 +142,7 @@ impl Times {
 
 impl<'c> Waiter<'c> {
     #[inline]
-    /// A wait that begins now, for at most `limit`; it is reported after `quiet`.
+    /// Begins a wait of at most `limit`; it is reported after `quiet`.
     pub fn new(clock: &'c Clock, patience: Patience, limit: Duration, quiet: Duration) -> Self {
         Self {
             clock,
@@ -153,23 +155,24 @@ impl<'c> Waiter<'c> {
         }
     }
 
-    /// The clock of the wait.
+    /// Returns the clock of the wait.
     pub(super) fn clock(&self) -> &'c Clock {
         self.clock
     }
 
-    /// The time now.
+    /// Returns the time now.
     pub(super) fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// How long it has taken so far.
+    /// Returns how long the wait has taken so far.
     pub fn waited(&self, now: Time) -> Duration {
         self.times
             .map_or(Duration::ZERO, |times| now.since(times.started))
     }
 
-    /// How many looks a rail may take by itself before each poll: none for who gives the core away early.
+    /// Returns how many looks a rail may take by itself before each poll: none where the core is yielded
+    /// early.
     #[inline]
     pub fn looks(&self) -> u32 {
         if self.patience.spins > PAUSE_FROM {
@@ -179,20 +182,20 @@ impl<'c> Waiter<'c> {
         }
     }
 
-    /// After a poll that found something or nothing.
+    /// Returns the next step after a poll that found something or nothing.
     #[inline]
     pub fn turn(&mut self, worked: bool) -> Turn {
         self.turn_after(1, worked)
     }
 
-    /// The same after so many looks, of which the last was a poll.
+    /// Returns the next step after `looks` looks, of which the last was a poll.
     #[inline]
     pub fn turn_after(&mut self, looks: u32, worked: bool) -> Turn {
         self.turns += looks;
         self.idle = if worked {
             0
         } else {
-            // Below the most that `spins` says: who only spins never comes to yield or sleep.
+            // Kept below `u32::MAX`, so that a wait with that many spins never comes to yield or sleep.
             self.idle.saturating_add(looks).min(u32::MAX - 1)
         };
         if self.turns < CLOCK_EVERY && self.idle < self.patience.spins {

@@ -1,9 +1,9 @@
-//! The one wait loop, whatever is waited on: the PML of a world, a Portals node, or active messages over one.
+//! The wait loop that all handles share: for the PML of a world, a Portals node, or active messages over one.
 //!
 //! ```text
 //!   until it is done:  poll ── nothing ─► spin, yield, sleep on the rails' descriptors   (progress.wait)
 //!                        │
-//!                        └─ now and then with the clock: losses, connection to another host, deadline
+//!                        └─ from time to time with the clock: losses, connection to another host, deadline
 //! ```
 
 use std::thread;
@@ -17,19 +17,19 @@ use crate::error::{Awaited, Error, Waiting};
 
 /// What a wait moves, sleeps on and explains.
 pub trait Pollable {
-    /// Whether a wait looks again and again in a way of its own before it polls.
+    /// Whether a wait looks repeatedly in a way of its own before it polls.
     const LINGERS: bool;
 
     /// Makes one bounded pass without the clock; returns the work found.
     fn poll(&mut self) -> usize;
 
-    /// Makes one bounded pass of what needs the time; returns the work done.
+    /// Makes one bounded pass of what depends on the time; returns the work done.
     fn progress_at(&mut self, now: Time) -> usize;
 
-    /// Whether a rail finds the time of the last [`Pollable::progress_at`] old.
+    /// Whether a rail needs a later time than that of the last [`Pollable::progress_at`].
     fn wants_time(&self) -> bool;
 
-    /// When [`Pollable::progress_at`] has something to do next.
+    /// Returns when [`Pollable::progress_at`] has something to do next.
     fn next_deadline(&self) -> Option<Time>;
 
     /// Whether a rail has to be polled, so that a wait must not sleep.
@@ -38,27 +38,29 @@ pub trait Pollable {
     /// Arms all rails and sleeps for at most `longest`; `false` when it did not sleep.
     fn sleep(&mut self, longest: Duration) -> bool;
 
-    /// Ends what a sleep has armed.
+    /// Ends what a sleep has prepared.
     fn disarm(&mut self);
 
-    /// Reports what is known about the peers concerned.
+    /// Returns what is known about the peers concerned.
     fn explain(&self, what: Awaited, waited: Duration) -> Waiting;
 
-    /// The error of a wait that has reached its limit.
+    /// Returns the error of a wait that has reached its limit.
     fn expired(&self, what: Awaited, waited: Duration) -> Error;
 
-    /// Passes on that a wait takes long.
+    /// Reports that a wait takes long.
     fn notice(&mut self, waiting: &Waiting);
 
+    /// Checks that this is the process that owns the rails.
+    ///
     /// # Errors
-    /// [`Error::Forked`] in a child of the process that owns the rails.
+    /// [`Error::Forked`] in a child of it.
     fn here(&self) -> Result<(), Error>;
 
-    /// Why a wait for `what` can end only badly, if so.
+    /// Returns the error of a wait for `what` that cannot succeed any more.
     fn hopeless(&self, what: Awaited) -> Option<Error>;
 }
 
-/// Waits until `done` finds something; `linger` is how it looks again and again for what is waited for.
+/// Waits until `done` returns something; `linger` looks repeatedly for what is waited for.
 ///
 /// # Errors
 /// [`Error::Timeout`] when the limit passes first; what [`Pollable::hopeless`] returns.
@@ -94,7 +96,7 @@ pub fn wait<P: Pollable, R>(
             turn => {
                 slow_turn(at, turn, &waiter, &what)?;
                 if let Some(error) = at.hopeless(what()) {
-                    // What a lost rank still brought counts.
+                    // What a lost rank sent before its end counts.
                     return done(at).ok_or(error);
                 }
             }
@@ -147,7 +149,7 @@ fn slow_turn<P: Pollable>(
         Turn::Quiet(now) => {
             let waiting = at.explain(what(), waiter.waited(now));
             at.notice(&waiting);
-            // The callback may have forked, and this be the child.
+            // The callback may have forked, and this may be the child.
             at.here()?;
         }
         Turn::Expired(now) => return Err(at.expired(what(), waiter.waited(now))),
@@ -175,8 +177,8 @@ pub fn sleep<P: Pollable>(at: &mut P, clock: &Clock, now: Time, until: Time) {
     at.disarm();
 }
 
-/// One bounded pass with everything, for rank `rank`. A simulated network's clock moves on by it, and
-/// stops where the rank has something to do next (`stopped`: where it did so last).
+/// Makes one bounded pass with everything, for rank `rank`. It moves a simulated network's clock on, which
+/// stops where the rank has something to do next (`stopped` is the time of its last stop).
 pub fn progress<P: Pollable>(
     at: &mut P,
     clock: &Clock,
@@ -193,7 +195,7 @@ pub fn progress<P: Pollable>(
     work
 }
 
-/// Repeats `close`, which pushes out what was accepted and returns whether that is all, for at most `limit`.
+/// Repeats `close`, which sends what was accepted and returns whether that is all, for at most `limit`.
 pub fn close(clock: &Clock, limit: Duration, mut close: impl FnMut(Time, Time) -> bool) {
     let by = clock.now() + limit;
     loop {
