@@ -1,8 +1,7 @@
 //! Opens peers over the rails that lead to them, for the layer above the rails: the PML, or a Portals node.
 
-use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::discover::Candidate;
-use doorbell_fabric::message::{Incarnation, Message, PeerIndex};
+use doorbell_fabric::message::{Message, PeerIndex};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::{Place, Side};
 use doorbell_fabric::rail::Rail;
@@ -41,17 +40,12 @@ pub trait Above {
     /// Returns a rail by its number.
     fn rail_mut(&mut self, rail: RailId) -> Option<&mut AnyRail>;
 
-    /// Opens a rank over a rail. The n-th call for a rank makes its path n, numbered alike at both ends.
+    /// Opens a rank over a rail; `to` is the rail at its end. The n-th call for a rank makes its path n,
+    /// numbered alike at both ends.
     ///
     /// # Errors
     /// When the rail cannot reach that address.
-    fn open(
-        &mut self,
-        rank: u32,
-        rail: RailId,
-        address: &RailAddress,
-        life: Incarnation,
-    ) -> Result<(), Error>;
+    fn open(&mut self, rank: u32, rail: RailId, to: &RailEntry) -> Result<(), Error>;
 }
 
 impl Above for Pml<AnyRail> {
@@ -68,14 +62,8 @@ impl Above for Pml<AnyRail> {
         self.rail_mut(rail)
     }
 
-    fn open(
-        &mut self,
-        rank: u32,
-        rail: RailId,
-        address: &RailAddress,
-        life: Incarnation,
-    ) -> Result<(), Error> {
-        Ok(self.connect(Rank(rank), rail, address, life)?)
+    fn open(&mut self, rank: u32, rail: RailId, to: &RailEntry) -> Result<(), Error> {
+        Ok(self.connect(Rank(rank), rail, &to.address, to.life())?)
     }
 }
 
@@ -178,13 +166,7 @@ pub fn connect(
     let mut by_number = chosen.clone();
     by_number.sort_unstable_by_key(|pairing| pairing.number);
     for pairing in by_number {
-        let entry = &peer.rails[pairing.other];
-        above.open(
-            peer.rank,
-            pairing.rail,
-            &entry.address,
-            Incarnation(entry.incarnation),
-        )?;
+        above.open(peer.rank, pairing.rail, &peer.rails[pairing.other])?;
     }
     // In the order of preference: a one-sided operation takes the first that can do it.
     let ways: Result<Vec<Option<Way>>, Error> = chosen
@@ -263,7 +245,7 @@ fn way_over(above: &mut impl Above, peer: &Hello, pairing: Pairing) -> Result<Op
     };
     Ok(Some(Way {
         rail: pairing.rail,
-        peer: rail.open(&entry.address, Incarnation(entry.incarnation))?,
+        peer: rail.open(&entry.address, entry.life())?,
         other: pairing.other as u16,
     }))
 }
@@ -330,7 +312,7 @@ fn reach(above: &mut impl Above, own: &Hello, peer: &Hello, rail: &RailName, off
     if let Some(reason) = too_long((rail.name(), &place), (&offer.rail, &offer.place), is_within) {
         return no(reason);
     }
-    match rail.open(&offer.address, Incarnation(peer.rails[other].incarnation)) {
+    match rail.open(&offer.address, peer.rails[other].life()) {
         Ok(_) => Reach::Yes {
             latency_ns: rail.capabilities().estimate.latency_ns,
             measured: false,

@@ -4,15 +4,14 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use doorbell_am_portals as ni;
-use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::event::DownReason;
-use doorbell_fabric::message::{Incarnation, Message as _};
+use doorbell_fabric::message::Message as _;
 use doorbell_fabric::ni::{Kind, Ni, NiError, NiLimits, Process};
 use doorbell_fabric::rail::Rail as _;
 use doorbell_fabric::time::Time;
 use doorbell_job::connect::{self, Above, Way};
 use doorbell_job::error::Error;
-use doorbell_job::meet::Hello;
+use doorbell_job::meet::{Hello, RailEntry};
 use doorbell_job::path_report;
 use doorbell_job::rails::{AnyRail, Manage as _};
 use doorbell_job::wait::Driven;
@@ -92,18 +91,12 @@ impl Above for Floor {
         self.node.rail_mut(ni::RailId(rail.0))
     }
 
-    fn open(
-        &mut self,
-        rank: u32,
-        rail: RailId,
-        address: &RailAddress,
-        life: Incarnation,
-    ) -> Result<(), Error> {
+    fn open(&mut self, rank: u32, rail: RailId, to: &RailEntry) -> Result<(), Error> {
         let size = self.ranks.table.len() as u32;
         let process = self.ranks.process(rank).ok_or(Error::NoSuchRank { rank, size })?;
         let rail = ni::RailId(rail.0);
         self.node
-            .connect(process, rail, address, life)
+            .connect(process, rail, &to.address, to.life())
             .map_err(node_error)
     }
 }

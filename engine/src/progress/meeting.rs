@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use doorbell_fabric::discover::Candidate;
-use doorbell_fabric::message::{Caller, Incarnation, Message as _};
+use doorbell_fabric::message::{Caller, Message as _};
 use doorbell_fabric::rail::Work;
 use doorbell_job::config::Config;
 use doorbell_job::connect::connect;
@@ -149,7 +149,7 @@ impl Core {
         let mut names = Vec::new();
         for (id, rail) in self.pml.rails() {
             for entry in &hello.rails {
-                let name = rail.caller(&entry.address, Incarnation(entry.incarnation));
+                let name = rail.caller(&entry.address, entry.life());
                 names.extend(name.map(|name| (id, name)));
             }
         }
@@ -221,7 +221,7 @@ impl Core {
         };
         for (id, rail) in self.pml.rails() {
             for entry in &hello.rails {
-                if let Some(name) = rail.caller(&entry.address, Incarnation(entry.incarnation)) {
+                if let Some(name) = rail.caller(&entry.address, entry.life()) {
                     meeting.calling.remove(&(id, name));
                 }
             }

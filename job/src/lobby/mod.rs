@@ -25,11 +25,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use doorbell_am_portals as portals;
-use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::event::DownReason;
-use doorbell_fabric::message::{Incarnation, Message as _};
+use doorbell_fabric::message::Message as _;
 use doorbell_fabric::ni::{Kind, NID_ANY, Ni, NiError, NiLimits, PID_ANY, PID_MAX, Process};
 use doorbell_fabric::rail::Rail as _;
 use doorbell_fabric::time::Time;
@@ -45,7 +44,7 @@ pub use self::words::finish;
 use crate::config::{Config, Rails};
 use crate::connect::{Above, add_rails, connect};
 use crate::error::Error;
-use crate::meet::{Hello, Key};
+use crate::meet::{Hello, Key, RailEntry};
 use crate::rails::{AnyRail, Manage as _, open_all};
 use crate::random;
 
@@ -376,10 +375,10 @@ impl Above for Toward<'_> {
         self.node.rail_mut(portals::RailId(rail.0))
     }
 
-    fn open(&mut self, _: u32, rail: RailId, address: &RailAddress, life: Incarnation) -> Result<(), Error> {
+    fn open(&mut self, _: u32, rail: RailId, to: &RailEntry) -> Result<(), Error> {
         let rail = portals::RailId(rail.0);
         self.node
-            .connect(self.process, rail, address, life)
+            .connect(self.process, rail, &to.address, to.life())
             .map_err(node_error)
     }
 }

@@ -45,6 +45,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::message::Incarnation;
 use doorbell_fabric::pairs::{Place, RAILS_MAX};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde::{Deserialize, Serialize};
@@ -73,6 +74,13 @@ pub struct RailEntry {
     /// The rail's network and limits, by which peers judge whether they can reach it.
     #[serde(default)]
     pub place: Place,
+}
+
+impl RailEntry {
+    /// Returns the life of the rail in the type of the rails' contract.
+    pub fn life(&self) -> Incarnation {
+        Incarnation(self.incarnation)
+    }
 }
 
 /// What one rank publishes about itself.
