@@ -4,7 +4,7 @@ use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::rail::Rail as _;
 use doorbell_job::config::{Config, Mode, Protocol, Resume};
 use doorbell_job::connect::Way;
-use doorbell_job::control::Fates;
+use doorbell_job::control::LostPeers;
 use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::error::Error;
 use doorbell_job::join::{Joined, Raised, crowded};
@@ -71,7 +71,7 @@ impl World {
         } = above;
         let config = job.config();
         let counters = seen.as_ref().map(|seen| seen.path().to_owned());
-        let fates = Fates::default();
+        let lost_peers = LostPeers::default();
         let dedicated = *config.progress.mode.get() == Mode::Dedicated;
         let core = Core {
             pml,
@@ -86,7 +86,7 @@ impl World {
             dedicated,
             one_sided: OneSided::default(),
             life,
-            fates: fates.clone(),
+            lost_peers: lost_peers.clone(),
             meeting,
             watch: Watch::default(),
             raw_completions: std::collections::VecDeque::new(),
@@ -101,7 +101,7 @@ impl World {
         } else {
             Front::inline(core)
         };
-        Ok(Self::assemble(front, job, counters, hook, fates))
+        Ok(Self::assemble(front, job, counters, hook, lost_peers))
     }
 }
 

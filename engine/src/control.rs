@@ -16,7 +16,7 @@ impl World {
             config: self.config(),
             rank: self.rank(),
             directory: self.job().directory(),
-            fates: self.fates(),
+            lost_peers: self.lost_peers(),
         };
         let control = control::start(&member, key, &|own, all| self.allgather(own, all))?;
         self.set_control(control);

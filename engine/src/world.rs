@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::select::Selection;
-use doorbell_job::control::{Control, Fates};
+use doorbell_job::control::{Control, LostPeers};
 use doorbell_job::diagnose::WayNow;
 use doorbell_job::ends;
 use doorbell_job::error::{Awaited, Error, Waiting};
@@ -64,7 +64,7 @@ pub struct World {
     limit: Duration,
     closed: bool,
     control: Option<Control>,
-    fates: Fates,
+    lost_peers: LostPeers,
     /// The launcher that starts more ranks, once known: this world's own, or that of the world it has grown
     /// from.
     spawner: RefCell<Option<Door>>,
@@ -111,7 +111,7 @@ impl World {
         job: Job,
         counters: Option<PathBuf>,
         hook: Option<Hook>,
-        fates: Fates,
+        lost_peers: LostPeers,
     ) -> Self {
         let limit = *job.config().wait.deadline.get();
         Self {
@@ -123,15 +123,15 @@ impl World {
             limit,
             closed: false,
             control: None,
-            fates,
+            lost_peers,
             spawner: RefCell::new(None),
             opened: Cell::new(false),
             before: None,
         }
     }
 
-    pub(crate) fn fates(&self) -> &Fates {
-        &self.fates
+    pub(crate) fn lost_peers(&self) -> &LostPeers {
+        &self.lost_peers
     }
 
     pub(crate) fn set_control(&mut self, control: Control) {

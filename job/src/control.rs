@@ -3,7 +3,7 @@
 //! ```text
 //!   rank                                         thread `doorbell-oob`
 //!   waits, posts, polls rails                    TCP over every NIC that was named, along a tree of ranks
-//!   housekeeping looks at ◄── fates ◄─────────── PeerLost, LifelineLost          (policy `end`)
+//!   housekeeping looks at ◄── lost peers ◄────── PeerLost, LifelineLost          (policy `end`)
 //!   World::control ───────► Oob ◄──────────────► messages, broadcasts, events    (doorbell_oob::plane)
 //! ```
 //!
@@ -18,8 +18,7 @@
 //!
 //! With a control plane, the end of a world is collective: see [`Control`].
 
-mod fates;
-
+use std::sync::Arc;
 use std::time::Duration;
 
 use doorbell_oob::bytes::Bytes;
@@ -33,11 +32,11 @@ use doorbell_oob::routed::Tree;
 use doorbell_oob::{JobKey, OobError, runner};
 use doorbell_pml::Rank;
 
-pub use self::fates::Fates;
 use crate::config::{Config, ControlPolicy};
 use crate::error::Error;
 use crate::meet::Key;
 use crate::meet::remote::exit_of;
+use crate::notices::Notices;
 use crate::ranks::Directory;
 
 /// The purpose that the sessions' key is derived for.
@@ -93,6 +92,9 @@ impl Control {
     }
 }
 
+/// The ranks that the control plane has lost, on their way to the owner of the rails.
+pub type LostPeers = Arc<Notices<Rank>>;
+
 /// The rank and the job that a control plane is for.
 pub struct Member<'a> {
     /// The settings of the job.
@@ -102,7 +104,7 @@ pub struct Member<'a> {
     /// The ranks of the job.
     pub directory: &'a Directory,
     /// Where the owner of the rails finds the ranks that are lost.
-    pub fates: &'a Fates,
+    pub lost_peers: &'a LostPeers,
 }
 
 impl Member<'_> {
@@ -201,15 +203,15 @@ fn begin(member: &Member<'_>, key: &Key) -> Result<(Control, Contact), Error> {
     let key = JobKey::from_bytes(*key.bytes()).derive(PURPOSE);
     let oob = Oob::start(plan, settings, Some(key), runner::Settings::default())?;
     if policy == ControlPolicy::End {
-        let fates = member.fates.clone();
-        fates.begin()?;
+        let lost_peers = Arc::clone(member.lost_peers);
+        lost_peers.begin("make an eventfd for the control plane")?;
         let (rank, size) = (member.rank, member.size());
-        let told = oob.watch_events(move |event| match event {
-            Event::PeerLost { peer, .. } => fates.tell([Rank(peer.rank)]),
-            Event::LifelineLost => fates.tell((0..size).filter(|other| *other != rank).map(Rank)),
+        let watched = oob.watch_events(move |event| match event {
+            Event::PeerLost { peer, .. } => lost_peers.send([Rank(peer.rank)]),
+            Event::LifelineLost => lost_peers.send((0..size).filter(|other| *other != rank).map(Rank)),
             _ => {}
         });
-        told.map_err(|busy| ended(&busy.to_string()))?;
+        watched.map_err(|busy| ended(&busy.to_string()))?;
     }
     let contact = oob.contact().ok().and_then(|contact| contact.wait(SOON)?);
     let contact = contact.ok_or_else(|| ended("it did not report its own address"))?;

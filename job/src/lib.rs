@@ -25,6 +25,7 @@ pub mod join;
 pub mod launcher;
 pub mod lobby;
 pub mod meet;
+pub mod notices;
 pub mod path_report;
 pub mod rails;
 pub mod random;

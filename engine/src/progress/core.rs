@@ -14,7 +14,7 @@ use doorbell_fabric::message::Message as _;
 use doorbell_fabric::rail::{Armed, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_job::connect::{Way, recorded};
-use doorbell_job::control::Fates;
+use doorbell_job::control::LostPeers;
 use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::diagnose::WayNow;
 use doorbell_job::error::{Awaited, Error, Waiting};
@@ -68,7 +68,7 @@ pub(crate) struct Core {
     /// The connection to a rank on another host, which shows when that rank ends.
     pub(crate) life: Option<Life>,
     /// The ranks that the control plane reports as lost.
-    pub(crate) fates: Fates,
+    pub(crate) lost_peers: LostPeers,
     /// Connects peers at their first use, in jobs that start without a full rank table.
     pub(crate) meeting: Option<Box<Meeting>>,
     /// The descriptor for foreign event loops.
@@ -149,8 +149,8 @@ impl Core {
             let peer = life.peer();
             self.pml.peer_ended(now, peer, reason);
         }
-        if self.fates.any() {
-            for rank in self.fates.take() {
+        if self.lost_peers.any() {
+            for rank in self.lost_peers.take() {
                 self.pml.peer_ended(now, rank, DownReason::Control);
             }
         }
@@ -376,10 +376,10 @@ impl Core {
         }
         let mut life = self.life.take();
         let other = life.as_mut().and_then(Life::arm);
-        let fates = self.fates.clone();
+        let lost_peers = self.lost_peers.clone();
         let directory = self.meeting.as_ref().map(|meeting| meeting.directory.clone());
         let news = directory.as_ref().and_then(Directory::arm);
-        let slept = self.sleep_armed(longest, [extra, other, fates.arm(), news]);
+        let slept = self.sleep_armed(longest, [extra, other, lost_peers.arm(), news]);
         self.life = life;
         slept
     }

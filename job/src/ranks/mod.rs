@@ -16,19 +16,18 @@
 
 mod reader;
 
-use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use doorbell_fabric::select::Selection;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::BorrowedFd;
 
 use self::reader::Reader;
 pub use self::reader::Source;
 use crate::acm::Resolution;
 use crate::error::Error;
 use crate::meet::Hello;
+use crate::notices::Notices;
 
 /// The entry of one rank.
 #[derive(Debug)]
@@ -47,14 +46,6 @@ pub struct News {
     pub trouble: Option<String>,
 }
 
-/// The results on their way from the thread to the owner of the rails.
-#[derive(Debug)]
-struct Letters {
-    any: AtomicBool,
-    news: Mutex<Vec<News>>,
-    wake: OwnedFd,
-}
-
 #[derive(Debug)]
 struct Shared {
     known: Box<[OnceLock<Box<Known>>]>,
@@ -62,7 +53,8 @@ struct Shared {
     count: AtomicUsize,
     /// How the addresses of ranks on other hosts were resolved.
     resolutions: Mutex<Vec<Resolution>>,
-    letters: Option<Letters>,
+    /// The results of look-ups.
+    news: Notices<News>,
 }
 
 /// The table of ranks; clones refer to the same table.
@@ -88,7 +80,7 @@ impl Directory {
             known: known.collect(),
             count,
             resolutions: Mutex::default(),
-            letters: None,
+            news: Notices::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -103,15 +95,8 @@ impl Directory {
     /// # Errors
     /// When the system is out of descriptors.
     pub fn lazy(own: Hello, zero: Hello, source: Source) -> Result<Self, Error> {
-        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
-            let step = "make an eventfd for the look-up of other ranks";
-            Error::io(
-                step,
-                "this process",
-                error.into(),
-                "raise the limit of open files (ulimit -n)",
-            )
-        })?;
+        let news = Notices::default();
+        news.begin("make an eventfd for the look-up of other ranks")?;
         let here = source.here();
         let apart = own.host != zero.host || here.is_none_or(|here| here < own.size);
         let known: Box<[OnceLock<_>]> = (0..own.size).map(|_| OnceLock::new()).collect();
@@ -119,11 +104,7 @@ impl Directory {
             known,
             count: AtomicUsize::new(0),
             resolutions: Mutex::default(),
-            letters: Some(Letters {
-                any: AtomicBool::new(false),
-                news: Mutex::default(),
-                wake,
-            }),
+            news,
         });
         let reader = Reader::new(source, own.clone(), zero.clone(), Arc::downgrade(&shared));
         let directory = Self {
@@ -238,24 +219,18 @@ impl Directory {
     /// Whether there are results for [`Directory::take`].
     #[inline]
     pub fn any(&self) -> bool {
-        let letters = self.shared.letters.as_ref();
-        letters.is_some_and(|letters| letters.any.load(Ordering::Relaxed))
+        self.shared.news.any()
     }
 
     /// Takes the results of look-ups since the last call.
     #[cold]
     pub fn take(&self) -> Vec<News> {
-        let Some(letters) = &self.shared.letters else {
-            return Vec::new();
-        };
-        letters.any.store(false, Ordering::Release);
-        let _ = rustix::io::read(&letters.wake, &mut [0; 8]);
-        mem::take(&mut letters.news.lock().unwrap_or_else(PoisonError::into_inner))
+        self.shared.news.take()
     }
 
     /// Returns the descriptor for a sleeper to poll.
     pub fn arm(&self) -> Option<BorrowedFd<'_>> {
-        self.shared.letters.as_ref().map(|letters| letters.wake.as_fd())
+        self.shared.news.arm()
     }
 
     /// Ends the thread, after the look-up that is under way.
@@ -292,17 +267,5 @@ impl Shared {
     fn resolved(&self, found: Vec<Resolution>) {
         let mut resolutions = self.resolutions.lock().unwrap_or_else(PoisonError::into_inner);
         resolutions.extend(found);
-    }
-
-    fn tell(&self, news: News) {
-        let Some(letters) = &self.letters else { return };
-        letters
-            .news
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(news);
-        letters.any.store(true, Ordering::Release);
-        // A write to a full counter fails, and the counter wakes the sleeper all the same.
-        let _ = rustix::io::write(&letters.wake, &1_u64.to_ne_bytes());
     }
 }

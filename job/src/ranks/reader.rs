@@ -214,7 +214,7 @@ impl Work {
                 }
                 Err(trouble) => Some(trouble),
             };
-            shared.tell(News { rank, trouble });
+            shared.news.send([News { rank, trouble }]);
         }
     }
 

@@ -24,7 +24,7 @@ const TABLES: &[Table] = &[
             // words, and what needs nothing else
             &["cores", "path_report", "types"],
             &["error"],
-            &["config", "convert", "random"],
+            &["config", "convert", "notices", "random"],
             // the launcher, and the meeting of the ranks
             &["launcher", "meet"],
             &["acm", "ends", "rails", "spawn", "wait"],
