@@ -133,7 +133,7 @@ fn named_ways(pml: &Pml<AnyRail>, ways: &[Vec<Way>], directory: &Directory) -> V
         let name = |way: &Way| {
             let ours = pml.rail(way.rail)?.name();
             let theirs = &directory
-                .hello(rank as u32)?
+                .rank_info(rank as u32)?
                 .rails
                 .get(usize::from(way.other))?
                 .name;

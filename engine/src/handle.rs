@@ -28,8 +28,8 @@ macro_rules! shows_job {
 
             /// What a rank has published about itself. `None` when there is no such rank, and in a world of
             /// more ranks than `job.lazy_above` until this rank has needed it.
-            pub fn hello(&self, rank: u32) -> Option<&doorbell_job::meet::Hello> {
-                self.$($job).+.hello(rank)
+            pub fn rank_info(&self, rank: u32) -> Option<&doorbell_job::meet::RankInfo> {
+                self.$($job).+.rank_info(rank)
             }
 
             /// The rails that lead to a rank, and why the others do not. `None` when there is no such rank,

@@ -48,7 +48,7 @@ fn job<R: Send>(
 
 fn known(world: &World) -> usize {
     (0..world.size())
-        .filter(|rank| world.hello(*rank).is_some())
+        .filter(|rank| world.rank_info(*rank).is_some())
         .count()
 }
 
@@ -92,7 +92,9 @@ fn ring(rail: &str) {
         assert!((3..=5).contains(&met), "{met}");
         assert!(
             world.selection(right).is_some()
-                && world.hello((right + 3) % SIZE).is_none_or(|far| far.rank == 0)
+                && world
+                    .rank_info((right + 3) % SIZE)
+                    .is_none_or(|far| far.rank == 0)
         );
         // No rank leaves while others look for it.
         start.wait();

@@ -85,7 +85,7 @@ pub mod acm {
 
 /// How the ranks of a job find each other, and what each publishes about itself.
 pub mod bootstrap {
-    pub use doorbell_job::meet::{Hello, Key, RailEntry};
+    pub use doorbell_job::meet::{Key, RailEntry, RankInfo};
 }
 
 /// The configuration: typed, small, with the origin of each value.

@@ -172,9 +172,9 @@ fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
         }
         Err(error) => (None, Err(error)),
     };
-    let hellos = call.gather(own);
+    let infos = call.gather(own);
     if !is_root {
-        hellos?;
+        infos?;
         let meeting: Meeting = call.share(None, LONGEST_TABLE)?;
         let key = meeting.key;
         let raised = raise(world, meeting, things, clock);
@@ -185,13 +185,13 @@ fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
     }
     let door = world.door_to_ask();
     let mut order: Option<Order<'_>> = None;
-    let met = hellos.and_then(|hellos| {
+    let met = infos.and_then(|infos| {
         let door = door
             .as_ref()
             .map_err(|error| failed(error.exit(), error.to_string()))?;
         invite(
             what,
-            hellos.unwrap_or_default(),
+            infos.unwrap_or_default(),
             door,
             (call.until, limit),
             &mut || _ = world.progress(),

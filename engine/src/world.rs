@@ -44,8 +44,8 @@ pub(crate) const USER: u16 = 0;
 ///
 /// ```
 /// let world = doorbell::init()?;
-/// assert_eq!(world.hello(0).map(|hello| hello.pid), Some(std::process::id()));
-/// assert!(world.hello(1).is_none(), "there is no such rank");
+/// assert_eq!(world.rank_info(0).map(|info| info.pid), Some(std::process::id()));
+/// assert!(world.rank_info(1).is_none(), "there is no such rank");
 /// assert!(world.resolutions().is_empty() && world.rail_how("shm").is_none());
 /// # Ok::<(), doorbell::Error>(())
 /// ```
@@ -202,9 +202,9 @@ impl World {
     }
 
     /// What is known about a peer; `None` when there is no such rank, or it is not connected yet
-    /// ([`World::hello`]).
+    /// ([`World::rank_info`]).
     pub fn peer(&self, rank: u32) -> Option<Peer> {
-        let hello = self.hello(rank)?;
+        let info = self.rank_info(rank)?;
         let report = self.front.call(move |core| {
             let report = core.pml.peer(Rank(rank))?;
             let rails = report.paths.iter().map(|path| PeerRail {
@@ -220,9 +220,9 @@ impl World {
         let (lost, rails) = report.ok().flatten().unwrap_or_default();
         Some(Peer {
             rank,
-            pid: hello.pid,
-            incarnation: hello.incarnation,
-            host: hello.host.clone(),
+            pid: info.pid,
+            incarnation: info.incarnation,
+            host: info.host.clone(),
             lost,
             rails,
         })

@@ -25,7 +25,7 @@ use doorbell_acm::wire::Response;
 use doorbell_fabric::addr::Address as Place;
 
 use crate::config::Config;
-use crate::meet::Hello;
+use crate::meet::RankInfo;
 
 /// Most pairs of addresses in one query.
 const MOST: usize = 65_536;
@@ -92,8 +92,8 @@ impl fmt::Display for Resolution {
 /// `acm.mode` is off. Takes little longer than `acm.timeout` at most.
 pub fn consult<'a>(
     config: &Config,
-    own: &Hello,
-    table: impl IntoIterator<Item = &'a Hello>,
+    own: &RankInfo,
+    table: impl IntoIterator<Item = &'a RankInfo>,
 ) -> Vec<Resolution> {
     if !*config.acm.mode.get() {
         return Vec::new();
@@ -161,7 +161,10 @@ fn fallen_back(rank: u32, resolutions: &[Resolution]) -> Option<String> {
 
 /// Returns every pair of an address of ours and one of a peer's on another host that may reach each other,
 /// with the peer's rank.
-fn pairs<'a>(own: &Hello, table: impl IntoIterator<Item = &'a Hello>) -> BTreeMap<(IpAddr, IpAddr), u32> {
+fn pairs<'a>(
+    own: &RankInfo,
+    table: impl IntoIterator<Item = &'a RankInfo>,
+) -> BTreeMap<(IpAddr, IpAddr), u32> {
     let others = table.into_iter().filter(|peer| peer.host != own.host);
     let each = others.flat_map(|peer| {
         let ours = own.rails.iter();
@@ -263,7 +266,7 @@ mod tests {
     use doorbell_acm::path::{Mtu, Rate};
     use doorbell_fabric::addr::RailAddress;
 
-    fn hello(rank: u32, host: &str, rails: &[(&str, &str)]) -> Hello {
+    fn info(rank: u32, host: &str, rails: &[(&str, &str)]) -> RankInfo {
         let rail = |(wire, address): &(&str, &str)| RailEntry {
             name: format!("{wire}:x"),
             wire: (*wire).to_owned(),
@@ -273,15 +276,15 @@ mod tests {
             eager: 0,
             place: doorbell_fabric::pairs::Place::default(),
         };
-        let mut hello =
-            Hello::of_this_process(rank, 3, BTreeMap::new(), rails.iter().map(rail).collect()).unwrap();
-        hello.host = host.to_owned();
-        hello
+        let mut info =
+            RankInfo::of_this_process(rank, 3, BTreeMap::new(), rails.iter().map(rail).collect()).unwrap();
+        info.host = host.to_owned();
+        info
     }
 
     #[test]
     fn only_addresses_that_may_lead_to_another_host_are_asked_about() {
-        let own = hello(
+        let own = info(
             0,
             "a",
             &[
@@ -290,8 +293,8 @@ mod tests {
                 ("udp", "[fd00::1]:7"),
             ],
         );
-        let near = hello(1, "a", &[("udp", "10.0.0.9:5")]);
-        let far = hello(
+        let near = info(1, "a", &[("udp", "10.0.0.9:5")]);
+        let far = info(
             2,
             "b",
             &[
@@ -312,8 +315,8 @@ mod tests {
     #[test]
     fn without_a_service_it_is_told_why_and_without_the_setting_nobody_is_asked() {
         let (own, far) = (
-            hello(0, "a", &[("udp", "10.0.0.1:5")]),
-            hello(1, "b", &[("udp", "10.0.0.2:5")]),
+            info(0, "a", &[("udp", "10.0.0.1:5")]),
+            info(1, "b", &[("udp", "10.0.0.2:5")]),
         );
         let table = [own.clone(), far];
         let mut config = Config::default();

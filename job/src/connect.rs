@@ -11,7 +11,7 @@ use doorbell_pml::{Pml, RailId, Rank};
 use crate::acm;
 use crate::config::Config;
 use crate::error::Error;
-use crate::meet::{Hello, Key, RailEntry};
+use crate::meet::{Key, RailEntry, RankInfo};
 use crate::rails::{AnyRail, Manage as _, reason_of};
 use crate::ranks::Directory;
 
@@ -127,13 +127,13 @@ pub fn meet_at_once(
     if directory.is_lazy() {
         return Ok(all_ways);
     }
-    let own = directory.hello(rank).ok_or_else(|| Error::Job {
+    let own = directory.rank_info(rank).ok_or_else(|| Error::Job {
         reason: "this rank is missing from the table of ranks".to_owned(),
     })?;
-    let resolutions = acm::consult(config, own, directory.hellos());
+    let resolutions = acm::consult(config, own, directory.rank_infos());
     acm::tell(rank, &resolutions);
     directory.resolved(resolutions);
-    for peer in directory.hellos().filter(|peer| peer.rank != rank) {
+    for peer in directory.rank_infos().filter(|peer| peer.rank != rank) {
         let (selection, ways) = connect(above, config, candidates, own, peer)?;
         directory.choose(peer.rank, selection);
         all_ways[peer.rank as usize] = ways;
@@ -153,8 +153,8 @@ pub fn connect(
     above: &mut impl Above,
     config: &Config,
     candidates: &[Candidate],
-    own: &Hello,
-    peer: &Hello,
+    own: &RankInfo,
+    peer: &RankInfo,
 ) -> Result<(Selection, Vec<Way>), Error> {
     let selection = choose(above, config, candidates, own, peer)?;
     selection.require()?;
@@ -191,11 +191,10 @@ fn choose(
     above: &mut impl Above,
     config: &Config,
     candidates: &[Candidate],
-    own: &Hello,
-    peer: &Hello,
+    own: &RankInfo,
+    peer: &RankInfo,
 ) -> Result<Selection, Error> {
-    let [ours, theirs] =
-        [own, peer].map(|hello| hello.rails.iter().map(offer).collect::<Option<Vec<Offer>>>());
+    let [ours, theirs] = [own, peer].map(|info| info.rails.iter().map(offer).collect::<Option<Vec<Offer>>>());
     let (Some(ours), Some(theirs)) = (ours, theirs) else {
         return Err(Error::Disagreement {
             reason: format!(
@@ -225,7 +224,7 @@ fn choose(
 }
 
 /// Returns the pair that a rail was chosen for.
-fn pairing(above: &impl Above, peer: &Hello, judged: &Judged) -> Option<Pairing> {
+fn pairing(above: &impl Above, peer: &RankInfo, judged: &Judged) -> Option<Pairing> {
     let Choice::Chosen { pair, to, .. } = &judged.choice else {
         return None;
     };
@@ -238,7 +237,7 @@ fn pairing(above: &impl Above, peer: &Hello, judged: &Judged) -> Option<Pairing>
 
 /// Returns the path to a peer over a rail that is open to it: opening it again returns the same number of the
 /// peer, which one-sided operations need.
-fn way_over(above: &mut impl Above, peer: &Hello, pairing: Pairing) -> Result<Option<Way>, Error> {
+fn way_over(above: &mut impl Above, peer: &RankInfo, pairing: Pairing) -> Result<Option<Way>, Error> {
     let entry = &peer.rails[pairing.other];
     let Some(rail) = above.rail_mut(pairing.rail) else {
         return Ok(None);
@@ -267,7 +266,7 @@ fn rail_of(above: &impl Above, name: &RailName) -> Option<RailId> {
         .map(|(id, _)| id)
 }
 
-fn entry_of(peer: &Hello, offer: &Offer) -> Option<usize> {
+fn entry_of(peer: &RankInfo, offer: &Offer) -> Option<usize> {
     peer.rails
         .iter()
         .position(|entry| entry.name == offer.rail.as_str() && entry.address == offer.address)
@@ -299,7 +298,7 @@ fn too_long(ours: (&RailName, &Place), theirs: (&RailName, &Place), is_within: b
 
 /// Whether a rail of ours can open the peer at that address, according to the rail and the system's tables.
 /// Opening sends nothing.
-fn reach(above: &mut impl Above, own: &Hello, peer: &Hello, rail: &RailName, offer: &Offer) -> Reach {
+fn reach(above: &mut impl Above, own: &RankInfo, peer: &RankInfo, rail: &RailName, offer: &Offer) -> Reach {
     let no = |reason: String| Reach::No { reason };
     let Some((id, other)) = rail_of(above, rail).zip(entry_of(peer, offer)) else {
         return no("the rail is not open".to_owned());

@@ -189,7 +189,7 @@ fn begin(member: &Member<'_>, key: &Key) -> Result<(Control, Contact), Error> {
     let policy = *config.control.policy.get();
     let zero = member
         .directory
-        .hello(0)
+        .rank_info(0)
         .ok_or_else(|| ended("rank 0 is missing from the table of ranks"))?;
     let job = zero.incarnation;
     let name = Name::new(job, member.rank);

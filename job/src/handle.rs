@@ -8,7 +8,7 @@ use doorbell_oob::launch::Kind;
 use crate::acm::Resolution;
 use crate::config::Config;
 use crate::launcher::{Door, lock};
-use crate::meet::Hello;
+use crate::meet::RankInfo;
 use crate::ranks::Directory;
 
 /// A job as one of its ranks sees it, whichever messages it exchanges with the others.
@@ -59,8 +59,8 @@ impl Job {
     }
 
     /// Returns what a rank has published about itself.
-    pub fn hello(&self, rank: u32) -> Option<&Hello> {
-        self.directory.hello(rank)
+    pub fn rank_info(&self, rank: u32) -> Option<&RankInfo> {
+        self.directory.rank_info(rank)
     }
 
     /// Returns the rails that lead to a rank, with the reasons why others do not.
@@ -91,7 +91,7 @@ impl Job {
 
     /// Whether a rank has published another host than this one.
     pub fn is_apart_from(&self, rank: u32) -> bool {
-        let host = |rank: u32| self.hello(rank).map(|hello| &hello.host);
+        let host = |rank: u32| self.rank_info(rank).map(|info| &info.host);
         host(self.rank) != host(rank)
     }
 

@@ -16,7 +16,7 @@ use crate::launcher::{self, Door, lock};
 use crate::meet::invite::Invited;
 use crate::meet::launched::{self, Met};
 use crate::meet::remote::{Life, RANKS, Remote};
-use crate::meet::{Hello, Key, Meeting, Root, meet};
+use crate::meet::{Key, Meeting, RankInfo, Root, meet};
 use crate::rails::{AnyRail, open_all};
 use crate::random;
 use crate::ranks::{Directory, Source};
@@ -139,7 +139,7 @@ pub fn join(door: Option<&Door>, config: Config, layer: Layer, most: u32) -> Res
 fn meet_through(
     door: &Door,
     config: &Config,
-    prepared: Result<(Rails, Hello), Error>,
+    prepared: Result<(Rails, RankInfo), Error>,
     most: u32,
 ) -> Result<(Rails, Key, Directory), Error> {
     let limit = *config.job.timeout.get();
@@ -179,7 +179,7 @@ pub fn join_over(
     let prepared = resolved.and_then(|(config, hook)| {
         without_launcher(&config)?;
         let (rails, candidates) = open_all(&config)?;
-        let own = hello(&config, (rank, RANKS), layer, &rails)?;
+        let own = info(&config, (rank, RANKS), layer, &rails)?;
         Ok((config, hook, (rails, candidates), own))
     });
     let (config, hook, rails, own) = prepared.map_err(|error| remote.refuse(error))?;
@@ -231,14 +231,14 @@ fn without_launcher(config: &Config) -> Result<(), Error> {
 ///
 /// # Errors
 /// A rail that cannot be used.
-pub fn prepare(config: &Config, rank: u32, size: u32, layer: Layer) -> Result<(Rails, Hello), Error> {
+pub fn prepare(config: &Config, rank: u32, size: u32, layer: Layer) -> Result<(Rails, RankInfo), Error> {
     let alone = size == 1 && config.rails.list.get().0.is_empty();
     let (rails, candidates) = if alone {
         Default::default()
     } else {
         open_all(config)?
     };
-    let own = hello(config, (rank, size), layer, &rails)?;
+    let own = info(config, (rank, size), layer, &rails)?;
     Ok(((rails, candidates), own))
 }
 
@@ -270,11 +270,16 @@ pub(crate) fn place(config: &Config) -> Result<(u32, u32), Error> {
     }
 }
 
-fn hello(config: &Config, (rank, size): (u32, u32), layer: Layer, rails: &[AnyRail]) -> Result<Hello, Error> {
+fn info(
+    config: &Config,
+    (rank, size): (u32, u32),
+    layer: Layer,
+    rails: &[AnyRail],
+) -> Result<RankInfo, Error> {
     let rails = rails.iter().map(AnyRail::entry).collect();
     let mut agreed = config.agreed();
     agreed.insert("the layer above the rails".to_owned(), layer.name().to_owned());
-    Hello::of_this_process(rank, size, agreed, rails)
+    RankInfo::of_this_process(rank, size, agreed, rails)
 }
 
 /// Opens the configured rails for each of `size` ranks inside this process.
@@ -330,7 +335,7 @@ pub fn all_in_process(
     let table = ranks
         .clone()
         .zip(&rails)
-        .map(|(rank, (rails, _))| hello(config, (rank, size), layer, rails))
+        .map(|(rank, (rails, _))| info(config, (rank, size), layer, rails))
         .collect::<Result<Vec<_>, _>>()?;
     let joined = |(rank, rails)| Joined {
         job: Job::new(config.clone(), rank, Directory::whole(table.clone())),
@@ -342,7 +347,7 @@ pub fn all_in_process(
 
 /// Whether the ranks of this host have fewer cores than threads that want to spin.
 pub fn crowded(rank: u32, directory: &Directory, dedicated: bool) -> bool {
-    let Some(own) = directory.hello(rank) else {
+    let Some(own) = directory.rank_info(rank) else {
         return false;
     };
     let threads = if dedicated { 2 } else { 1 };
@@ -350,8 +355,8 @@ pub fn crowded(rank: u32, directory: &Directory, dedicated: bool) -> bool {
         let here = directory.here().unwrap_or(directory.size());
         return cores::are_crowded_among(&own.cores, here as usize, threads);
     }
-    let here = directory.hellos().filter(|hello| hello.host == own.host);
-    cores::are_crowded(&own.cores, here.map(|hello| hello.cores.as_str()), threads)
+    let here = directory.rank_infos().filter(|info| info.host == own.host);
+    cores::are_crowded(&own.cores, here.map(|info| info.cores.as_str()), threads)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::launcher::{Door, lock};
 use crate::meet::host::Host;
 use crate::meet::remote::{exit_of, shown};
-use crate::meet::{Hello, Key, Meeting};
+use crate::meet::{Key, Meeting, RankInfo};
 use crate::random;
 use crate::types::MOST_RANKS;
 
@@ -214,25 +214,24 @@ pub fn check(size: u32, what: &Spawn) -> Result<u32, Error> {
 /// A launcher that starts none; a new rank with contradictory settings, or one that does not connect.
 pub fn invite<'d>(
     what: &Spawn,
-    hellos: Vec<Hello>,
+    infos: Vec<RankInfo>,
     door: &'d Door,
     (until, limit): (Instant, Duration),
     progress: &mut dyn FnMut(),
     order: &mut Option<Order<'d>>,
 ) -> Result<Meeting, Error> {
-    let Some(zero) = hellos.first().cloned() else {
+    let Some(zero) = infos.first().cloned() else {
         return Err(failed(Exit::System, "rank 0 is missing from the table of ranks"));
     };
-    for hello in &hellos {
-        hello
-            .check(&zero)
+    for info in &infos {
+        info.check(&zero)
             .map_err(|reason| Error::Disagreement { reason })?;
     }
     let program = find(&what.program)?;
     let kind = lock(door).kind();
     // Processes that this process starts itself are on this host.
     let is_far = kind != Kind::Singleton;
-    let host = Host::open(&zero, hellos.len() as u32, is_far, (until, limit))?;
+    let host = Host::open(&zero, infos.len() as u32, is_far, (until, limit))?;
     let invitation = host.invitation().write()?;
     let token = format!("{:016x}", random::number()?);
     let order = order.insert(Order {
@@ -245,7 +244,7 @@ pub fn invite<'d>(
     let newcomers = Newcomers {
         program: &program,
         args: &what.args,
-        ranks: zero.size - hellos.len() as u32,
+        ranks: zero.size - infos.len() as u32,
         host: what.host.as_deref(),
         invitation: &invitation,
         token: &order.token,
@@ -259,7 +258,7 @@ pub fn invite<'d>(
     };
     let met = met.and_then(|new| {
         let key = Key::random()?;
-        let ranks = hellos.into_iter().chain(new).collect();
+        let ranks = infos.into_iter().chain(new).collect();
         let meeting = Meeting { key, ranks };
         order.host.seat(&meeting)?;
         Ok(meeting)

@@ -11,7 +11,7 @@ use doorbell_fabric::rail::Rail as _;
 use doorbell_fabric::time::Time;
 use doorbell_job::connect::{self, Above, Way};
 use doorbell_job::error::Error;
-use doorbell_job::meet::{Hello, RailEntry};
+use doorbell_job::meet::{RailEntry, RankInfo};
 use doorbell_job::path_report;
 use doorbell_job::rails::{AnyRail, Manage as _};
 use doorbell_job::wait::Driven;
@@ -44,11 +44,11 @@ pub(crate) struct Ranks {
 }
 
 impl Ranks {
-    pub(crate) fn of<'a>(hellos: impl Iterator<Item = &'a Hello>) -> Self {
+    pub(crate) fn of<'a>(infos: impl Iterator<Item = &'a RankInfo>) -> Self {
         let mut hosts: HashMap<&str, (u32, u32)> = HashMap::new();
-        let table = hellos.map(|hello| {
+        let table = infos.map(|info| {
             let next = hosts.len() as u32;
-            let (node, there) = hosts.entry(hello.host.as_str()).or_insert((next, 0));
+            let (node, there) = hosts.entry(info.host.as_str()).or_insert((next, 0));
             let process = Process::physical(*node, *there);
             *there += 1;
             process
@@ -275,12 +275,12 @@ mod tests {
 
     #[test]
     fn processes_are_numbered_by_host_and_index() {
-        let hello = |(rank, host): (u32, &&str)| Hello {
+        let info = |(rank, host): (u32, &&str)| RankInfo {
             host: (*host).to_owned(),
-            ..Hello::of_this_process(rank, 5, BTreeMap::new(), Vec::new()).unwrap()
+            ..RankInfo::of_this_process(rank, 5, BTreeMap::new(), Vec::new()).unwrap()
         };
-        let hellos: Vec<Hello> = (0..).zip(&["a", "b", "a", "c", "b"]).map(hello).collect();
-        let ranks = Ranks::of(hellos.iter());
+        let infos: Vec<RankInfo> = (0..).zip(&["a", "b", "a", "c", "b"]).map(info).collect();
+        let ranks = Ranks::of(infos.iter());
         let plain: Vec<(u32, u32)> = ranks.table.iter().map(|of| (of.nid, of.pid)).collect();
         assert_eq!(plain, [(0, 0), (1, 0), (0, 1), (2, 0), (1, 1)]);
         for (rank, process) in (0..).zip(&ranks.table) {

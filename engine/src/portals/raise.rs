@@ -158,7 +158,7 @@ pub(crate) fn raise(
         remote,
         |job| {
             let (rank, size) = (job.rank(), job.size());
-            let ranks = Ranks::of(job.directory().hellos());
+            let ranks = Ranks::of(job.directory().rank_infos());
             let me = ranks.process(rank).ok_or(Error::NoSuchRank { rank, size })?;
             let node = node(job.config(), me)?;
             let ways = Vec::new();

@@ -118,7 +118,7 @@ impl Core {
             let trouble = trouble.clone();
             return self.cannot_meet(meeting, rank, trouble);
         }
-        if meeting.directory.hello(rank).is_some() {
+        if meeting.directory.rank_info(rank).is_some() {
             return self.open(meeting, rank);
         }
         if let Err(trouble) = meeting.directory.ask(rank) {
@@ -143,12 +143,12 @@ impl Core {
     /// Records the names with which a rank would call before it is connected, and connects it if it has
     /// called.
     fn name_rank(&mut self, meeting: &mut Meeting, rank: u32) {
-        let Some(hello) = meeting.directory.hello(rank) else {
+        let Some(info) = meeting.directory.rank_info(rank) else {
             return;
         };
         let mut names = Vec::new();
         for (id, rail) in self.pml.rails() {
-            for entry in &hello.rails {
+            for entry in &info.rails {
                 let name = rail.caller(&entry.address, entry.life());
                 names.extend(name.map(|name| (id, name)));
             }
@@ -183,7 +183,7 @@ impl Core {
             return;
         }
         // Ranks that are known already may match: rank 0, or one that was looked up and is not connected.
-        let known: Vec<u32> = meeting.directory.hellos().map(|hello| hello.rank).collect();
+        let known: Vec<u32> = meeting.directory.rank_infos().map(|info| info.rank).collect();
         for rank in known {
             if self.pml.is_unmet(Rank(rank)) && !meeting.named.contains(&rank) {
                 self.name_rank(meeting, rank);
@@ -201,8 +201,11 @@ impl Core {
         if !self.pml.is_unmet(Rank(rank)) {
             return;
         }
-        let hellos = (meeting.directory.hello(self.rank), meeting.directory.hello(rank));
-        let (Some(own), Some(peer)) = hellos else { return };
+        let infos = (
+            meeting.directory.rank_info(self.rank),
+            meeting.directory.rank_info(rank),
+        );
+        let (Some(own), Some(peer)) = infos else { return };
         match connect(&mut self.pml, &meeting.config, &meeting.candidates, own, peer) {
             Ok((selection, ways)) => {
                 self.ways[rank as usize] = ways;
@@ -216,11 +219,11 @@ impl Core {
 
     /// Forgets the calls of a rank that is connected now.
     fn forget_callers(&self, meeting: &mut Meeting, rank: u32) {
-        let Some(hello) = meeting.directory.hello(rank) else {
+        let Some(info) = meeting.directory.rank_info(rank) else {
             return;
         };
         for (id, rail) in self.pml.rails() {
-            for entry in &hello.rails {
+            for entry in &info.rails {
                 if let Some(name) = rail.caller(&entry.address, entry.life()) {
                     meeting.calling.remove(&(id, name));
                 }

@@ -4,7 +4,7 @@
 use doorbell_fabric::ni::Process;
 use serde::{Deserialize, Serialize};
 
-use crate::meet::Hello;
+use crate::meet::RankInfo;
 
 /// Longest card, in bytes.
 pub(super) const LONGEST: usize = 64 << 10;
@@ -15,15 +15,16 @@ pub struct Card {
     nid: u32,
     pid: u32,
     /// Its rails, and the settings that both ends must have alike. The ranks in it have no meaning here.
-    pub(super) hello: Hello,
+    #[serde(rename = "hello")]
+    pub(super) info: RankInfo,
 }
 
 impl Card {
-    pub(super) fn new(process: Process, hello: Hello) -> Self {
+    pub(super) fn new(process: Process, info: RankInfo) -> Self {
         Self {
             nid: process.nid,
             pid: process.pid,
-            hello,
+            info,
         }
     }
 
@@ -50,16 +51,16 @@ impl Card {
         let version = value
             .pointer("/hello/version")
             .and_then(serde_json::Value::as_str);
-        if let Some(version) = version.filter(|version| *version != ours.hello.version) {
+        if let Some(version) = version.filter(|version| *version != ours.info.version) {
             let shown: String = version.chars().filter(char::is_ascii_graphic).take(20).collect();
             return Err(format!(
                 "it runs doorbell {shown}, this process {}",
-                ours.hello.version
+                ours.info.version
             ));
         }
         let card: Self = serde_json::from_value(value).map_err(bad)?;
-        for (name, value) in &ours.hello.agreed {
-            let theirs = card.hello.agreed.get(name).map_or("unknown", String::as_str);
+        for (name, value) in &ours.info.agreed {
+            let theirs = card.info.agreed.get(name).map_or("unknown", String::as_str);
             if theirs != value {
                 return Err(format!("{name} is {theirs} there and {value} here"));
             }
@@ -67,10 +68,10 @@ impl Card {
         Ok(card)
     }
 
-    /// Returns both hellos with ranks that are in the same order at both ends, which the choice of rails
+    /// Returns both entries with ranks that are in the same order at both ends, which the choice of rails
     /// needs.
-    pub(super) fn ranked(&self, other: &Self) -> (Hello, Hello) {
-        let (mut own, mut theirs) = (self.hello.clone(), other.hello.clone());
+    pub(super) fn ranked(&self, other: &Self) -> (RankInfo, RankInfo) {
+        let (mut own, mut theirs) = (self.info.clone(), other.info.clone());
         let lower = self.process() < other.process();
         (own.rank, theirs.rank) = if lower { (0, 1) } else { (1, 0) };
         (own, theirs)
@@ -84,8 +85,8 @@ mod tests {
     use super::*;
 
     fn card(pid: u32) -> Card {
-        let hello = Hello::of_this_process(0, 1, BTreeMap::new(), Vec::new()).unwrap();
-        Card::new(Process::physical(7, pid), hello)
+        let info = RankInfo::of_this_process(0, 1, BTreeMap::new(), Vec::new()).unwrap();
+        Card::new(Process::physical(7, pid), info)
     }
 
     #[test]
@@ -102,9 +103,9 @@ mod tests {
     #[test]
     fn what_is_no_card_or_does_not_fit_is_refused_in_words() {
         let mut ours = card(1);
-        ours.hello.agreed.insert("btl.window".to_owned(), "64".to_owned());
+        ours.info.agreed.insert("btl.window".to_owned(), "64".to_owned());
         let mut other = card(2);
-        other.hello.version = "9.9\u{1b}".to_owned();
+        other.info.version = "9.9\u{1b}".to_owned();
         for (bytes, word) in [
             (b"".to_vec(), "does not parse"),
             (b"\xff{}".to_vec(), "does not parse"),

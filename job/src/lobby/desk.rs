@@ -477,7 +477,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::meet::Hello;
+    use crate::meet::RankInfo;
 
     const LIMIT: Duration = Duration::from_secs(30);
 
@@ -490,8 +490,8 @@ mod tests {
                 None => pid += 1,
             }
         };
-        let hello = Hello::of_this_process(0, 1, BTreeMap::new(), Vec::new()).unwrap();
-        let card = Card::new(Process::physical(1, place.pid), hello);
+        let info = RankInfo::of_this_process(0, 1, BTreeMap::new(), Vec::new()).unwrap();
+        let card = Card::new(Process::physical(1, place.pid), info);
         Desk::open(place, card).unwrap()
     }
 

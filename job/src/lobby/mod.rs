@@ -44,7 +44,7 @@ pub use self::words::finish;
 use crate::config::{Config, Rails};
 use crate::connect::{Above, add_rails, connect};
 use crate::error::Error;
-use crate::meet::{Hello, Key, RailEntry};
+use crate::meet::{Key, RailEntry, RankInfo};
 use crate::rails::{AnyRail, Manage as _, open_all};
 use crate::random;
 
@@ -100,12 +100,12 @@ impl Member {
         config.rails.list.set(Rails::default());
         let candidates = rails.iter().map(AnyRail::candidate).collect();
         let entries = rails.iter().map(AnyRail::entry).collect();
-        let mut hello = Hello::of_this_process(0, 1, config.agreed(), entries)?;
+        let mut info = RankInfo::of_this_process(0, 1, config.agreed(), entries)?;
         // Two namespaces of one host count as two hosts: neither abstract names nor sockets pass between
         // them.
-        hello.host = host;
+        info.host = host;
         let desk =
-            Desk::open(place, Card::new(me, hello)).map_err(|source| io_error("open the desk", source))?;
+            Desk::open(place, Card::new(me, info)).map_err(|source| io_error("open the desk", source))?;
         let mut settings = portals::Config::new(me);
         settings.uid = rustix::process::geteuid().as_raw();
         settings.seed = random::number()?;
@@ -181,8 +181,8 @@ impl Member {
             // Processes of this host connect to each other's listeners.
             if card.process().nid != self.process().nid {
                 trouble = self.meet(&card).err().or(trouble);
-            } else if card.hello.host != self.desk.card().hello.host {
-                self.warn_of_namesake(&card.hello.host);
+            } else if card.info.host != self.desk.card().info.host {
+                self.warn_of_namesake(&card.info.host);
             }
         }
         trouble
@@ -193,7 +193,7 @@ impl Member {
     #[cold]
     fn warn_of_namesake(&self, host: &str) {
         use std::io::Write as _;
-        let (nid, own) = (self.process().nid, &self.desk.card().hello.host);
+        let (nid, own) = (self.process().nid, &self.desk.card().info.host);
         let line = format!(
             "doorbell: the hosts {own:?} and {host:?} have both become nid {nid}, so their processes cannot meet: leave one of them out, or restart it\n"
         );

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::remote::Word;
 use super::wire::{self, Kind, Reader};
-use super::{Hello, Root};
+use super::{RankInfo, Root};
 
 /// Most rails that one rank may publish.
 pub const MOST_RAILS: usize = super::MOST_RAILS;
@@ -46,8 +46,8 @@ pub fn frame(kind: usize, body: &[u8]) -> Option<Vec<u8>> {
 ///
 /// # Errors
 /// Why the rank is refused, or why there can be no job.
-pub fn hello(body: &[u8]) -> Result<Hello, String> {
-    let hello: Hello = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+pub fn hello(body: &[u8]) -> Result<RankInfo, String> {
+    let hello: RankInfo = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     hello.check(&own(0)).map(|()| hello)
 }
 
@@ -55,7 +55,7 @@ pub fn hello(body: &[u8]) -> Result<Hello, String> {
 ///
 /// # Errors
 /// When the table is not valid.
-pub fn table(body: &[u8]) -> Result<Vec<Hello>, String> {
+pub fn table(body: &[u8]) -> Result<Vec<RankInfo>, String> {
     let root = Root::parse("@fuzz").map_err(|error| error.to_string())?;
     let meeting = super::join::check(&root, &own(1), body);
     Ok(meeting.map_err(|error| error.to_string())?.ranks)
@@ -69,8 +69,8 @@ pub fn word(body: &[u8]) {
     drop(super::invite::Invitation::parse(body));
 }
 
-fn own(rank: u32) -> Hello {
-    Hello {
+fn own(rank: u32) -> RankInfo {
+    RankInfo {
         rank,
         size: SIZE,
         incarnation: 1,

@@ -13,7 +13,7 @@ use doorbell_oob::{Connection, Listener};
 
 use super::invite::{Invitation, addresses, meeting_error, parse_word, refuse, send, terms};
 use super::remote::{Word, exit_of, shown, within_network};
-use super::{Hello, Key, Meeting, host_id};
+use super::{Key, Meeting, RankInfo, host_id};
 use crate::error::{Error, ranks};
 
 /// How long one poll of a listener or a client takes when nothing arrives.
@@ -30,7 +30,7 @@ pub type Tick<'a> = &'a mut dyn FnMut() -> Result<(), Error>;
 #[derive(Debug)]
 struct Client {
     connection: Connection,
-    hello: Option<Box<Hello>>,
+    hello: Option<Box<RankInfo>>,
     is_ready: bool,
 }
 
@@ -55,7 +55,7 @@ impl Host {
     /// # Errors
     /// When no address can be listened on.
     pub fn open(
-        own: &Hello,
+        own: &RankInfo,
         before: u32,
         is_far: bool,
         (until, limit): (Instant, Duration),
@@ -112,7 +112,7 @@ impl Host {
     /// # Errors
     /// New ranks that do not connect, in time or at all; contradictory hellos; refusals of new ranks; errors
     /// of `tick`.
-    pub fn gather(&mut self, zero: &Hello, tick: Tick<'_>) -> Result<Vec<Hello>, Error> {
+    pub fn gather(&mut self, zero: &RankInfo, tick: Tick<'_>) -> Result<Vec<RankInfo>, Error> {
         while self
             .clients
             .iter()
@@ -203,7 +203,7 @@ impl Host {
     }
 
     /// Reads the messages of all clients. With `zero`, hellos are expected, and are checked against it.
-    fn listen(&mut self, zero: Option<&Hello>, tick: Tick<'_>) -> Result<(), Error> {
+    fn listen(&mut self, zero: Option<&RankInfo>, tick: Tick<'_>) -> Result<(), Error> {
         for at in 0..self.clients.len() {
             let client = &mut self.clients[at];
             let text = match client.connection.receive_or_wake(None, Some(Duration::ZERO)) {
@@ -231,7 +231,7 @@ impl Host {
         Ok(())
     }
 
-    fn take(&mut self, at: usize, hello: Box<Hello>, zero: &Hello) -> Result<(), Error> {
+    fn take(&mut self, at: usize, hello: Box<RankInfo>, zero: &RankInfo) -> Result<(), Error> {
         hello
             .check(zero)
             .map_err(|reason| Error::Disagreement { reason })?;

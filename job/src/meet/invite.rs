@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use super::remote::{Word, exit_of, shown, within_network};
 use super::wire::{LONGEST_HELLO, LONGEST_TABLE};
-use super::{Hello, Key, Meeting, host_id};
+use super::{Key, Meeting, RankInfo, host_id};
 use crate::error::Error;
 use crate::random;
 use crate::types::MOST_RANKS;
@@ -211,7 +211,7 @@ impl Invited {
     /// # Errors
     /// This process's own reason, if there is one; [`Error::NotSpawned`] with the reason of the inviting
     /// rank.
-    pub fn meet<R>(self, prepared: Result<(R, Hello), Error>) -> Result<(R, Meeting, Seat), Error> {
+    pub fn meet<R>(self, prepared: Result<(R, RankInfo), Error>) -> Result<(R, Meeting, Seat), Error> {
         let called = self.call();
         let (things, mut own) = match (prepared, called.as_ref().is_ok()) {
             (Ok(prepared), _) => prepared,
@@ -298,7 +298,7 @@ fn given_up(error: Error) -> Error {
 }
 
 /// Checks a table: every rank at its index, this one among them, and no contradiction.
-fn checked(meeting: &Meeting, own: &Hello) -> Result<(), Error> {
+fn checked(meeting: &Meeting, own: &RankInfo) -> Result<(), Error> {
     let in_order = (0..own.size).eq(meeting.ranks.iter().map(|hello| hello.rank));
     if !in_order || meeting.ranks.get(own.rank as usize) != Some(own) {
         return Err(meeting_error(
@@ -363,7 +363,7 @@ impl Seat {
 
 /// Returns the addresses at which a root can listen: loopback, and those of its rails that the kernel has,
 /// too.
-pub(super) fn addresses(own: &Hello, is_far: bool) -> Vec<SocketAddr> {
+pub(super) fn addresses(own: &RankInfo, is_far: bool) -> Vec<SocketAddr> {
     use doorbell_fabric::addr::Address;
     let mut all = vec![IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
     let of_rails = own.rails.iter().filter_map(|rail| match &rail.address.address {
@@ -448,7 +448,7 @@ mod tests {
             place: doorbell_fabric::pairs::Place::default(),
         };
         let inet = |text: &str| rail(RailAddress::inet("udp", text.parse().unwrap()));
-        let mut own = Hello::of_this_process(0, 2, Default::default(), Vec::new()).unwrap();
+        let mut own = RankInfo::of_this_process(0, 2, Default::default(), Vec::new()).unwrap();
         own.rails = vec![
             rail(RailAddress::native("shm", [1])),
             inet("10.1.2.3:9"),

@@ -10,7 +10,7 @@ use doorbell_oob::{Connection, JobKey, Terms};
 use super::host::Host;
 use super::invite::{Invitation, Invited, parse_word, send, terms};
 use super::remote::{Word, within_network};
-use super::{Hello, Key, Meeting, host_id};
+use super::{Key, Meeting, RankInfo, host_id};
 use crate::error::Error;
 
 const AMPLE: Duration = Duration::from_secs(60);
@@ -71,8 +71,8 @@ impl Launcher for Herald {
     }
 }
 
-fn hello(rank: u32, size: u32) -> Hello {
-    let mut hello = Hello::of_this_process(rank, size, Default::default(), Vec::new()).unwrap();
+fn hello(rank: u32, size: u32) -> RankInfo {
+    let mut hello = RankInfo::of_this_process(rank, size, Default::default(), Vec::new()).unwrap();
     hello.host = within_network(host_id());
     hello
 }

@@ -11,7 +11,7 @@ use rustix::net::connect;
 use super::ended::Ended;
 use super::networks;
 use super::wire::{self, Kind, Reader};
-use super::{Absent, Hello, Meeting, Root, as_timespec, left, peer_uid, stream_socket};
+use super::{Absent, Meeting, RankInfo, Root, as_timespec, left, peer_uid, stream_socket};
 use crate::error::Error;
 
 /// Interval between attempts to connect: short, since rank 0 usually listens within milliseconds.
@@ -21,7 +21,7 @@ const RETRY: Duration = Duration::from_millis(2);
 /// after each further interval.
 const SEARCH_AFTER: Duration = Duration::from_secs(1);
 
-pub(super) fn join(root: &Root, own: Hello, started: Instant, limit: Duration) -> Result<Meeting, Error> {
+pub(super) fn join(root: &Root, own: RankInfo, started: Instant, limit: Duration) -> Result<Meeting, Error> {
     let late = |step, note: String| Error::NoRoot {
         step,
         root: root.to_string(),
@@ -119,7 +119,7 @@ fn reach(root: &Root, started: Instant, limit: Duration) -> Result<OwnedFd, Erro
 }
 
 /// Parses the table, and checks that every rank is at its index, this one among them.
-pub(super) fn check(root: &Root, own: &Hello, body: &[u8]) -> Result<Meeting, Error> {
+pub(super) fn check(root: &Root, own: &RankInfo, body: &[u8]) -> Result<Meeting, Error> {
     let meeting: Meeting = serde_json::from_slice(body)
         .map_err(|error| root.meeting(format!("the table does not parse: {error}")))?;
     let in_order = (0..own.size).eq(meeting.ranks.iter().map(|hello| hello.rank));

@@ -21,7 +21,7 @@ use doorbell_oob::Launcher;
 
 use super::remote::{Word, exit_of, shown, within_network};
 use super::wire::LONGEST_HELLO;
-use super::{Hello, Key, Meeting};
+use super::{Key, Meeting, RankInfo};
 use crate::error::Error;
 
 /// The key of each rank's value in the launcher's store.
@@ -37,9 +37,9 @@ pub enum Met {
         /// The job's key.
         key: Key,
         /// What this rank has published.
-        own: Box<Hello>,
+        own: Box<RankInfo>,
         /// What rank 0 has published, against which all others are checked.
-        zero: Box<Hello>,
+        zero: Box<RankInfo>,
     },
 }
 
@@ -51,7 +51,7 @@ pub enum Met {
 /// [`Error::Launch`].
 pub fn meet<R>(
     door: &mut dyn Launcher,
-    prepared: Result<(R, Hello), Error>,
+    prepared: Result<(R, RankInfo), Error>,
     limit: Duration,
     most: u32,
 ) -> Result<(R, Met), Error> {
@@ -92,7 +92,7 @@ pub fn meet<R>(
 
 /// Reads rank 0's value only. A rank whose hello contradicts it finds that out here, and ends with the error;
 /// a rank that reads that hello later comes to the same error.
-fn meet_zero(door: &mut dyn Launcher, own: Hello, key: Option<Key>, left: Duration) -> Result<Met, Error> {
+fn meet_zero(door: &mut dyn Launcher, own: RankInfo, key: Option<Key>, left: Duration) -> Result<Met, Error> {
     let (zero, key) = match key {
         Some(key) => (own.clone(), key),
         None => {
@@ -117,7 +117,7 @@ fn meet_zero(door: &mut dyn Launcher, own: Hello, key: Option<Key>, left: Durati
 ///
 /// # Errors
 /// Those of [`meet`].
-pub fn read(door: &mut dyn Launcher, rank: u32, own: &Hello, limit: Duration) -> Result<Hello, Error> {
+pub fn read(door: &mut dyn Launcher, rank: u32, own: &RankInfo, limit: Duration) -> Result<RankInfo, Error> {
     let text = door.get(rank, KEY, limit)?;
     match parse(door, rank, own, &text)? {
         (hello, None) => Ok(hello),
@@ -144,13 +144,13 @@ fn publish(door: &mut dyn Launcher, word: &Word, left: Duration) -> Result<(), E
 
 fn gather(
     door: &mut dyn Launcher,
-    own: Hello,
+    own: RankInfo,
     key: Option<Key>,
     left: &dyn Fn() -> Duration,
 ) -> Result<Meeting, Error> {
     let (rank, size) = (own.rank, own.size);
     let mut key = key;
-    let mut ranks: Vec<Hello> = Vec::with_capacity(size as usize);
+    let mut ranks: Vec<RankInfo> = Vec::with_capacity(size as usize);
     for other in 0..size {
         if other == rank {
             ranks.push(own.clone());
@@ -183,7 +183,12 @@ fn gather(
 
 /// Parses another rank's value. In two steps, since only the version of another version's value is
 /// understood.
-fn parse(door: &dyn Launcher, rank: u32, own: &Hello, text: &[u8]) -> Result<(Hello, Option<Key>), Error> {
+fn parse(
+    door: &dyn Launcher,
+    rank: u32,
+    own: &RankInfo,
+    text: &[u8],
+) -> Result<(RankInfo, Option<Key>), Error> {
     let bad = |error: serde_json::Error| {
         meeting_error(door, format!("the hello of rank {rank} does not parse: {error}"))
     };
@@ -241,15 +246,15 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    fn hello(rank: u32, size: u32) -> Hello {
-        Hello::of_this_process(rank, size, BTreeMap::new(), Vec::new()).unwrap()
+    fn hello(rank: u32, size: u32) -> RankInfo {
+        RankInfo::of_this_process(rank, size, BTreeMap::new(), Vec::new()).unwrap()
     }
 
     /// Runs the meeting of `size` ranks; `edit` changes what a rank prepares, and `put` has values in place
     /// of those of ranks.
     fn job(
         size: u32,
-        edit: impl Fn(u32, Hello) -> Result<Hello, Error> + Sync,
+        edit: impl Fn(u32, RankInfo) -> Result<RankInfo, Error> + Sync,
         put: &[(u32, &[u8])],
     ) -> Vec<Result<Meeting, Error>> {
         let values = Values::of(put.iter().map(|(rank, text)| (*rank, KEY, *text)));
@@ -313,7 +318,7 @@ mod tests {
 
     #[test]
     fn ranks_that_do_not_fit_together_all_say_so() {
-        let edit = |rank, mut hello: Hello| {
+        let edit = |rank, mut hello: RankInfo| {
             if rank == 1 {
                 hello.agreed.insert("btl.window".to_owned(), "64".to_owned());
             } else {

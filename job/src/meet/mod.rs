@@ -85,7 +85,7 @@ impl RailEntry {
 
 /// What one rank publishes about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Hello {
+pub struct RankInfo {
     /// The number of the rank.
     pub rank: u32,
     /// The number of ranks in the job, as far as this rank knows.
@@ -109,7 +109,7 @@ pub struct Hello {
     pub rails: Vec<RailEntry>,
 }
 
-impl Hello {
+impl RankInfo {
     /// Makes the hello of this process, with the settings that must be `agreed` and with `rails`.
     pub fn of_this_process(
         rank: u32,
@@ -211,7 +211,7 @@ pub struct Meeting {
     /// The job's key.
     pub key: Key,
     /// The hellos of all ranks, in the order of ranks.
-    pub ranks: Vec<Hello>,
+    pub ranks: Vec<RankInfo>,
 }
 
 /// The notice that rank 0 sends to the ranks that joined, about those that did not.
@@ -352,7 +352,7 @@ impl std::fmt::Display for Root {
 ///
 /// # Errors
 /// The ranks that did not join within `limit`; contradictory hellos; errors of the system.
-pub fn meet(root: &Root, own: Hello, limit: Duration) -> Result<Meeting, Error> {
+pub fn meet(root: &Root, own: RankInfo, limit: Duration) -> Result<Meeting, Error> {
     let started = Instant::now();
     if own.rank == 0 {
         root::serve(root, own, started, limit)

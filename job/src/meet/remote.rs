@@ -29,7 +29,7 @@ use doorbell_oob::{Connection, OobError, Role};
 use doorbell_pml::Rank;
 use serde::{Deserialize, Serialize};
 
-use super::{Hello, Key, Meeting};
+use super::{Key, Meeting, RankInfo};
 use crate::error::Error;
 
 /// The number of ranks that meet over one connection.
@@ -51,7 +51,7 @@ pub(super) enum Word {
     Hello {
         version: String,
         key: Option<Key>,
-        hello: Box<Hello>,
+        hello: Box<RankInfo>,
     },
     /// The hellos of all ranks, for processes that a running job has started.
     Table(Box<Meeting>),
@@ -89,7 +89,7 @@ impl Remote {
     /// # Errors
     /// A contradiction between the hellos, which both sides get; [`Error::Occupied`]; errors of the
     /// connection.
-    pub fn meet(&mut self, mut own: Hello) -> Result<Meeting, Error> {
+    pub fn meet(&mut self, mut own: RankInfo) -> Result<Meeting, Error> {
         own.host = within_network(own.host);
         let key = match self.connection.role() {
             Role::Caller => Some(Key::random()?),
@@ -105,7 +105,7 @@ impl Remote {
         met.map_err(|error| self.refuse(error))
     }
 
-    fn judge(&self, own: Hello, key: Option<Key>, received: Word) -> Result<Meeting, Error> {
+    fn judge(&self, own: RankInfo, key: Option<Key>, received: Word) -> Result<Meeting, Error> {
         let Word::Hello {
             key: theirs, hello, ..
         } = received

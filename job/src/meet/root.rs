@@ -13,7 +13,7 @@ use rustix::net::{SocketFlags, accept_with, bind, connect, listen};
 
 use super::ended::Ended;
 use super::wire::{self, Kind, Reader};
-use super::{Absent, Hello, Key, Meeting, Root, as_timespec, left, peer_uid, stream_socket};
+use super::{Absent, Key, Meeting, RankInfo, Root, as_timespec, left, peer_uid, stream_socket};
 use crate::error::Error;
 
 /// Connections beyond the ranks still missing: room for those of other users, which are closed, and for early
@@ -71,12 +71,12 @@ impl Drop for Served<'_> {
     }
 }
 
-pub(super) fn serve(root: &Root, own: Hello, started: Instant, limit: Duration) -> Result<Meeting, Error> {
+pub(super) fn serve(root: &Root, own: RankInfo, started: Instant, limit: Duration) -> Result<Meeting, Error> {
     own.check(&own).map_err(|reason| Error::Job { reason })?;
     let listener = listen_at(root)?;
     let _served = Served(root);
     let size = own.size as usize;
-    let mut table: Vec<Option<Hello>> = vec![None; size];
+    let mut table: Vec<Option<RankInfo>> = vec![None; size];
     table[0] = Some(own);
     let mut clients: Vec<Client> = Vec::new();
     let mut refusals = Refusals::default();
@@ -193,7 +193,7 @@ fn accept_all(listener: &OwnedFd, clients: &mut Vec<Client>, missing: usize, ref
 }
 
 /// Reads from a client; returns `false` when its connection is to be closed.
-fn read_from(client: &mut Client, table: &mut [Option<Hello>], refusals: &mut Refusals) -> bool {
+fn read_from(client: &mut Client, table: &mut [Option<RankInfo>], refusals: &mut Refusals) -> bool {
     if let Some(rank) = client.rank {
         // Its hello is complete: readable means that it has closed, and another process may come for that
         // rank.
@@ -211,7 +211,7 @@ fn read_from(client: &mut Client, table: &mut [Option<Hello>], refusals: &mut Re
         Ok(None) => return true,
         Err(bad) => return turn_down(client, refusals, &bad.to_string()),
     };
-    let hello: Hello = match serde_json::from_slice(body) {
+    let hello: RankInfo = match serde_json::from_slice(body) {
         Ok(hello) => hello,
         Err(error) => return turn_down(client, refusals, &format!("its hello does not parse: {error}")),
     };
@@ -226,7 +226,7 @@ fn read_from(client: &mut Client, table: &mut [Option<Hello>], refusals: &mut Re
 }
 
 /// Returns the index of a hello in the table, or the contradiction that ends the meeting.
-fn place(hello: &Hello, table: &[Option<Hello>]) -> Result<usize, String> {
+fn place(hello: &RankInfo, table: &[Option<RankInfo>]) -> Result<usize, String> {
     if let Some(Some(zero)) = table.first() {
         hello.check(zero)?;
     }
@@ -274,7 +274,7 @@ fn send_to(client: &Client, kind: Kind, body: &[u8]) {
     }
 }
 
-fn give_up(table: &[Option<Hello>], clients: &[Client], refusals: &Refusals, started: Instant) -> Error {
+fn give_up(table: &[Option<RankInfo>], clients: &[Client], refusals: &Refusals, started: Instant) -> Error {
     let missing = (0u32..)
         .zip(table)
         .filter(|(_, entry)| entry.is_none())

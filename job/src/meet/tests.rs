@@ -6,20 +6,20 @@ use std::thread;
 use super::*;
 
 /// The hellos of a meeting.
-fn meet(root: &Root, own: Hello, limit: Duration) -> Result<Vec<Hello>, Error> {
+fn meet(root: &Root, own: RankInfo, limit: Duration) -> Result<Vec<RankInfo>, Error> {
     super::meet(root, own, limit).map(|meeting| meeting.ranks)
 }
 
-fn hello(rank: u32, size: u32) -> Hello {
+fn hello(rank: u32, size: u32) -> RankInfo {
     with_window(rank, size, "4 MiB")
 }
 
-fn with_window(rank: u32, size: u32, window: &str) -> Hello {
+fn with_window(rank: u32, size: u32, window: &str) -> RankInfo {
     let agreed = [(
         "pml.unexpected (DOORBELL_UNEXPECTED)".to_owned(),
         window.to_owned(),
     )];
-    Hello::of_this_process(rank, size, agreed.into(), Vec::new()).unwrap()
+    RankInfo::of_this_process(rank, size, agreed.into(), Vec::new()).unwrap()
 }
 
 fn in_folder() -> (tempfile::TempDir, Root) {
@@ -35,7 +35,7 @@ fn unique(name: &str) -> Root {
 const SOON: Duration = Duration::from_millis(300);
 const AMPLE: Duration = Duration::from_secs(20);
 
-fn meet_all(root: &Root, size: u32) -> Vec<Result<Vec<Hello>, Error>> {
+fn meet_all(root: &Root, size: u32) -> Vec<Result<Vec<RankInfo>, Error>> {
     thread::scope(|s| {
         let ranks: Vec<_> = (0..size)
             .rev()
@@ -85,7 +85,7 @@ fn without_rank_zero_the_others_say_so() {
 
 /// Runs rank 0, rank 1, and one that contradicts them, which come in this order. All must end long before the
 /// limit.
-fn disagree(name: &str, zero: Hello, one: Hello, odd: Hello) -> Vec<Error> {
+fn disagree(name: &str, zero: RankInfo, one: RankInfo, odd: RankInfo) -> Vec<Error> {
     let root = &unique(name);
     let started = Instant::now();
     let errors = thread::scope(|s| {
@@ -102,11 +102,11 @@ fn disagree(name: &str, zero: Hello, one: Hello, odd: Hello) -> Vec<Error> {
 
 #[test]
 fn ranks_that_do_not_fit_together_all_end_at_once_with_the_same_sentence() {
-    let other_version = Hello {
+    let other_version = RankInfo {
         version: "9.9.9".to_owned(),
         ..hello(2, 4)
     };
-    let silent = Hello {
+    let silent = RankInfo {
         agreed: BTreeMap::new(),
         ..hello(2, 4)
     };

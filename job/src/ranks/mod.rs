@@ -26,13 +26,13 @@ use self::reader::Reader;
 pub use self::reader::Source;
 use crate::acm::Resolution;
 use crate::error::Error;
-use crate::meet::Hello;
+use crate::meet::RankInfo;
 use crate::notices::Notices;
 
 /// The entry of one rank.
 #[derive(Debug)]
 struct Known {
-    hello: Hello,
+    info: RankInfo,
     /// The rails to the rank, once they are chosen.
     selection: OnceLock<Selection>,
 }
@@ -70,12 +70,12 @@ pub struct Directory {
 
 impl Directory {
     /// Makes a table that is complete from the start.
-    pub fn whole(table: Vec<Hello>) -> Self {
-        let apart = table.iter().any(|hello| hello.host != table[0].host);
+    pub fn whole(table: Vec<RankInfo>) -> Self {
+        let apart = table.iter().any(|info| info.host != table[0].host);
         let count = AtomicUsize::new(table.len());
         let known = table
             .into_iter()
-            .map(|hello| OnceLock::from(Box::new(Known::of(hello))));
+            .map(|info| OnceLock::from(Box::new(Known::of(info))));
         let shared = Shared {
             known: known.collect(),
             count,
@@ -94,7 +94,7 @@ impl Directory {
     ///
     /// # Errors
     /// When the system is out of descriptors.
-    pub fn lazy(own: Hello, zero: Hello, source: Source) -> Result<Self, Error> {
+    pub fn lazy(own: RankInfo, zero: RankInfo, source: Source) -> Result<Self, Error> {
         let news = Notices::default();
         news.begin("make an eventfd for the look-up of other ranks")?;
         let here = source.here();
@@ -140,14 +140,14 @@ impl Directory {
     }
 
     /// Returns a rank's entry, if it was read.
-    pub fn hello(&self, rank: u32) -> Option<&Hello> {
-        self.shared.hello(rank)
+    pub fn rank_info(&self, rank: u32) -> Option<&RankInfo> {
+        self.shared.rank_info(rank)
     }
 
     /// Returns all entries that were read.
-    pub fn hellos(&self) -> impl Iterator<Item = &Hello> + Clone {
+    pub fn rank_infos(&self) -> impl Iterator<Item = &RankInfo> + Clone {
         let known = self.shared.known.iter();
-        known.filter_map(|known| known.get().map(|known| &known.hello))
+        known.filter_map(|known| known.get().map(|known| &known.info))
     }
 
     /// Returns the rails to a rank, once they are chosen.
@@ -242,24 +242,24 @@ impl Directory {
 }
 
 impl Known {
-    fn of(hello: Hello) -> Self {
+    fn of(info: RankInfo) -> Self {
         Self {
-            hello,
+            info,
             selection: OnceLock::new(),
         }
     }
 }
 
 impl Shared {
-    fn hello(&self, rank: u32) -> Option<&Hello> {
+    fn rank_info(&self, rank: u32) -> Option<&RankInfo> {
         let known = self.known.get(rank as usize)?.get()?;
-        Some(&known.hello)
+        Some(&known.info)
     }
 
-    fn learn(&self, hello: Hello) {
-        let place = self.known.get(hello.rank as usize);
+    fn learn(&self, info: RankInfo) {
+        let place = self.known.get(info.rank as usize);
         // An entry that is there already is the same.
-        if place.is_some_and(|place| place.set(Box::new(Known::of(hello))).is_ok()) {
+        if place.is_some_and(|place| place.set(Box::new(Known::of(info))).is_ok()) {
             self.count.fetch_add(1, Ordering::Relaxed);
         }
     }

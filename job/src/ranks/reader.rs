@@ -9,7 +9,7 @@ use super::{News, Shared};
 use crate::acm;
 use crate::config::Config;
 use crate::launcher::Door;
-use crate::meet::{Hello, launched};
+use crate::meet::{RankInfo, launched};
 
 /// The source of other ranks' entries.
 #[derive(Clone, Debug)]
@@ -52,13 +52,13 @@ struct Inner {
 pub(super) struct Reader {
     inner: Arc<Inner>,
     source: Source,
-    own: Hello,
-    zero: Hello,
+    own: RankInfo,
+    zero: RankInfo,
     shared: Weak<Shared>,
 }
 
 impl Reader {
-    pub(super) fn new(source: Source, own: Hello, zero: Hello, shared: Weak<Shared>) -> Self {
+    pub(super) fn new(source: Source, own: RankInfo, zero: RankInfo, shared: Weak<Shared>) -> Self {
         let mut asked = vec![false; own.size as usize];
         for known in [own.rank, zero.rank] {
             asked[known as usize] = true;
@@ -193,8 +193,8 @@ impl Orders {
 struct Work {
     inner: Arc<Inner>,
     source: Source,
-    own: Hello,
-    zero: Hello,
+    own: RankInfo,
+    zero: RankInfo,
     shared: Weak<Shared>,
 }
 
@@ -207,9 +207,9 @@ impl Work {
                 return;
             };
             let trouble = match read {
-                Ok(hello) => {
-                    shared.resolved(self.resolve(&hello));
-                    shared.learn(hello);
+                Ok(info) => {
+                    shared.resolved(self.resolve(&info));
+                    shared.learn(info);
                     None
                 }
                 Err(trouble) => Some(trouble),
@@ -219,17 +219,17 @@ impl Work {
     }
 
     /// Reads what a rank has published, and checks that its job and settings match ours.
-    fn read(&self, rank: u32) -> Result<Hello, String> {
+    fn read(&self, rank: u32) -> Result<RankInfo, String> {
         let limit: Duration = *self.source.config.job.timeout.get();
         let mut door = self.source.door.lock().unwrap_or_else(PoisonError::into_inner);
-        let hello = launched::read(&mut **door, rank, &self.own, limit).map_err(|error| error.to_string())?;
+        let info = launched::read(&mut **door, rank, &self.own, limit).map_err(|error| error.to_string())?;
         drop(door);
-        hello.check(&self.zero)?;
-        Ok(hello)
+        info.check(&self.zero)?;
+        Ok(info)
     }
 
-    fn resolve(&self, hello: &Hello) -> Vec<acm::Resolution> {
-        let found = acm::consult(&self.source.config, &self.own, [hello]);
+    fn resolve(&self, info: &RankInfo) -> Vec<acm::Resolution> {
+        let found = acm::consult(&self.source.config, &self.own, [info]);
         acm::tell(self.own.rank, &found);
         found
     }

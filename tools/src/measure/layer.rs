@@ -68,10 +68,10 @@ impl LayerJob {
 
     /// The other side's process, and the rails to it.
     pub(super) fn peer(&self, rank: u32) -> (u32, Vec<String>) {
-        let (hello, selection) = (self.job().hello(rank), self.job().selection(rank));
+        let (info, selection) = (self.job().rank_info(rank), self.job().selection(rank));
         let chosen = selection.into_iter().flat_map(doorbell::Selection::chosen);
         let rails = chosen.map(|(rail, _)| rail.to_string()).collect();
-        (hello.map_or(0, |hello| hello.pid), rails)
+        (info.map_or(0, |info| info.pid), rails)
     }
 
     /// This rank's part of a measurement.
