@@ -10,7 +10,7 @@ use doorbell_job::join::{
     Joined, Layer, Rails, all_in_process, join, join_over, machine_clock, open_for_all, prepare,
     refuse_invitation, simulated_rails,
 };
-use doorbell_job::launcher::{self, Door, lock};
+use doorbell_job::launcher::{self, LauncherHandle, lock};
 use doorbell_job::meet::invite::Invited;
 use doorbell_job::meet::remote::Remote;
 use doorbell_job::meet::{Key, Meeting};
@@ -156,8 +156,8 @@ impl Builder {
     /// # Errors
     /// Those of [`init`].
     pub fn build(self) -> Result<World, Error> {
-        self.enter(&|_| Ok(()), |door, config, hook| {
-            Ok(raise_through(door, config, hook)?.under(door.cloned()))
+        self.enter(&|_| Ok(()), |launcher, config, hook| {
+            Ok(raise_through(launcher, config, hook)?.under(launcher.cloned()))
         })
     }
 
@@ -166,7 +166,7 @@ impl Builder {
     fn enter<T>(
         self,
         judge: &dyn Fn(&Config) -> Result<(), Error>,
-        raise: impl FnOnce(Option<&Door>, Config, Option<Hook>) -> Result<T, Error>,
+        raise: impl FnOnce(Option<&LauncherHandle>, Config, Option<Hook>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let without_environment = self.alone;
         let (mut config, hook) = self.split()?;
@@ -174,8 +174,8 @@ impl Builder {
         if !without_environment {
             launcher::warn(&config);
         }
-        let door = launcher::enter(&mut config, without_environment)?;
-        raise(door.as_ref(), config, hook).inspect_err(|_| launcher::keep_open(door.clone()))
+        let launcher = launcher::enter(&mut config, without_environment)?;
+        raise(launcher.as_ref(), config, hook).inspect_err(|_| launcher::keep_open(launcher.clone()))
     }
 
     /// Joins the job for a handle other than a world, if `judge` accepts the settings.
@@ -185,10 +185,10 @@ impl Builder {
         judge: &dyn Fn(&Config) -> Result<(), Error>,
         raise: impl FnOnce(Joined, Option<Hook>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.enter(judge, |door, config, hook| {
-            refuse_invitation(door, &config)?;
-            let mut joined = join(door, config, layer, MOST_RANKS)?;
-            joined.job.set_launcher(door.cloned());
+        self.enter(judge, |launcher, config, hook| {
+            refuse_invitation(launcher, &config)?;
+            let mut joined = join(launcher, config, layer, MOST_RANKS)?;
+            joined.job.set_launcher(launcher.cloned());
             raise(joined, hook)
         })
     }
@@ -219,15 +219,15 @@ impl Builder {
     /// use doorbell::oob::{Connection, JobKey, Listener, tcp::Accepted};
     /// let key = JobKey::generate()?;
     /// let terms = || doorbell::terms(Some(key.clone()));
-    /// let mut door = Listener::bind("127.0.0.1:0".parse().unwrap(), terms()?)?;
-    /// let to = door.address().into();
+    /// let mut listener = Listener::bind("127.0.0.1:0".parse().unwrap(), terms()?)?;
+    /// let to = listener.address().into();
     /// std::thread::scope(|s| {
     ///     s.spawn(|| {
     ///         let call = Connection::connect(&to, &terms().unwrap(), Duration::from_secs(5)).unwrap();
     ///         let world = doorbell::Builder::new().build_over(call).unwrap();
     ///         world.send(1, 7, b"from another host").unwrap();
     ///     });
-    ///     let Accepted::Connection(guest) = door.accept(None, None)? else { panic!() };
+    ///     let Accepted::Connection(guest) = listener.accept(None, None)? else { panic!() };
     ///     let world = doorbell::Builder::new().build_over(*guest)?;
     ///     let mut buffer = [0; 64];
     ///     assert_eq!(world.recv(0, 7, &mut buffer)?.len, 17);
@@ -249,16 +249,20 @@ impl Builder {
 
 /// Joins the job through its launcher where that passes values on between processes, and accepts a spawn
 /// invitation.
-pub(crate) fn raise_through(door: Option<&Door>, config: Config, hook: Option<Hook>) -> Result<World, Error> {
+pub(crate) fn raise_through(
+    launcher: Option<&LauncherHandle>,
+    config: Config,
+    hook: Option<Hook>,
+) -> Result<World, Error> {
     let limit = *config.job.timeout.get();
-    if let Some(door) = door {
-        let mut door = lock(door);
-        if let Some(invited) = Invited::through(&mut **door, limit)? {
-            return raise_invited(invited, &mut **door, config, hook);
+    if let Some(launcher) = launcher {
+        let mut launcher = lock(launcher);
+        if let Some(invited) = Invited::through(&mut **launcher, limit)? {
+            return raise_invited(invited, &mut **launcher, config, hook);
         }
     }
     let most = *config.job.lazy_above.get();
-    let joined = join(door, config, Layer::Messages, most)?;
+    let joined = join(launcher, config, Layer::Messages, most)?;
     let key = joined.key;
     World::raise(joined, machine_clock(), hook, None)?.with_control(&key)
 }
@@ -266,7 +270,7 @@ pub(crate) fn raise_through(door: Option<&Door>, config: Config, hook: Option<Ho
 /// Joins the running job that started this process.
 fn raise_invited(
     invited: Invited,
-    door: &mut (dyn Launcher + 'static),
+    launcher: &mut (dyn Launcher + 'static),
     config: Config,
     hook: Option<Hook>,
 ) -> Result<World, Error> {
@@ -281,10 +285,10 @@ fn raise_invited(
         Err(error) => return Err(seat.refuse(error)),
     };
     seat.start()?;
-    if launcher::passes_on(door) {
+    if launcher::passes_on(launcher) {
         // The fence shows the launcher that these ranks have joined: from here on, a rank that ends counts as
         // a rank of the job.
-        door.fence(limit)?;
+        launcher.fence(limit)?;
     }
     world.grown_from(before, None).with_control(&key)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use doorbell_job::config::Config;
 use doorbell_job::error::Error;
-use doorbell_job::launcher::Door;
+use doorbell_job::launcher::LauncherHandle;
 use doorbell_job::types::Source;
 
 use crate::world::World;
@@ -37,9 +37,9 @@ fn job<R: Send>(
                 config.job.size.set(Some(size));
                 let shelf: Box<dyn doorbell_oob::Launcher> =
                     Box::new(Shelf::new((number, size), values, &barrier));
-                let door: Door = Arc::new(Mutex::new(shelf));
+                let launcher: LauncherHandle = Arc::new(Mutex::new(shelf));
                 let rank = &rank;
-                scope.spawn(move || crate::builder::raise_through(Some(&door), config, None).map(rank))
+                scope.spawn(move || crate::builder::raise_through(Some(&launcher), config, None).map(rank))
             })
             .collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()

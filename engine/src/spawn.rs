@@ -21,7 +21,7 @@ use doorbell_fabric::error::Exit;
 use doorbell_job::error::Error;
 use doorbell_job::handle::Job;
 use doorbell_job::join::{Joined, Layer, Rails, prepare};
-use doorbell_job::launcher::{self, Door};
+use doorbell_job::launcher::{self, LauncherHandle};
 use doorbell_job::meet::remote::within_network;
 use doorbell_job::meet::{Key, Meeting};
 use doorbell_job::ranks::Directory;
@@ -142,13 +142,13 @@ impl World {
 
     /// Returns the launcher that starts more ranks, and opens it if necessary. The world closes what is
     /// opened here.
-    fn door_to_ask(&self) -> Result<Door, Error> {
-        if let Some(door) = self.spawner() {
-            return Ok(door);
+    fn launcher_to_spawn(&self) -> Result<LauncherHandle, Error> {
+        if let Some(launcher) = self.spawner() {
+            return Ok(launcher);
         }
-        let door = launcher::beside(self.config())?;
-        self.set_spawner(door.clone());
-        Ok(door)
+        let launcher = launcher::beside(self.config())?;
+        self.set_spawner(launcher.clone());
+        Ok(launcher)
     }
 }
 
@@ -183,16 +183,16 @@ fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
         call.share::<()>(None, LONGEST_WORD)?;
         return controlled(raised, &key);
     }
-    let door = world.door_to_ask();
+    let launcher = world.launcher_to_spawn();
     let mut order: Option<Order<'_>> = None;
     let met = infos.and_then(|infos| {
-        let door = door
+        let launcher = launcher
             .as_ref()
             .map_err(|error| failed(error.exit(), error.to_string()))?;
         invite(
             what,
             infos.unwrap_or_default(),
-            door,
+            launcher,
             (call.until, limit),
             &mut || _ = world.progress(),
             &mut order,

@@ -13,7 +13,7 @@ use doorbell_job::diagnose::WayNow;
 use doorbell_job::ends;
 use doorbell_job::error::{Awaited, Error, Waiting};
 use doorbell_job::handle::Job;
-use doorbell_job::launcher::{Door, lock};
+use doorbell_job::launcher::{LauncherHandle, lock};
 use doorbell_job::rails::{Capture, Manage as _};
 use doorbell_job::types::Status;
 use doorbell_job::wait::Hook;
@@ -67,7 +67,7 @@ pub struct World {
     lost_peers: LostPeers,
     /// The launcher that starts more ranks, once known: this world's own, or that of the world it has grown
     /// from.
-    spawner: RefCell<Option<Door>>,
+    spawner: RefCell<Option<LauncherHandle>>,
     /// Whether `spawner` was opened for this world.
     opened: Cell<bool>,
     /// The number of ranks before [`World::spawn`] added some.
@@ -156,27 +156,27 @@ impl World {
     }
 
     /// Sets the launcher that started this process, which the world leaves when it closes.
-    pub(crate) fn under(mut self, door: Option<Door>) -> Self {
-        self.job.set_launcher(door);
-        *self.spawner.get_mut() = self.job.door().cloned();
+    pub(crate) fn under(mut self, launcher: Option<LauncherHandle>) -> Self {
+        self.job.set_launcher(launcher);
+        *self.spawner.get_mut() = self.job.launcher_handle().cloned();
         self
     }
 
     /// Marks a world that has grown from one of `before` ranks, and whose new ranks `spawner` starts.
-    pub(crate) fn grown_from(mut self, before: u32, spawner: Option<Door>) -> Self {
+    pub(crate) fn grown_from(mut self, before: u32, spawner: Option<LauncherHandle>) -> Self {
         self.before = Some(before);
         *self.spawner.get_mut() = spawner;
         self
     }
 
     /// Returns the launcher that starts more ranks, if it is known.
-    pub(crate) fn spawner(&self) -> Option<Door> {
+    pub(crate) fn spawner(&self) -> Option<LauncherHandle> {
         self.spawner.borrow().clone()
     }
 
     /// Records the launcher that starts more ranks. It was opened for this world, which closes it.
-    pub(crate) fn set_spawner(&self, door: Door) {
-        *self.spawner.borrow_mut() = Some(door);
+    pub(crate) fn set_spawner(&self, launcher: LauncherHandle) {
+        *self.spawner.borrow_mut() = Some(launcher);
         self.opened.set(true);
     }
 
@@ -191,8 +191,8 @@ impl World {
     /// without closing the connections to its peers. Under `doorbell run`, and where the launcher only sees
     /// how its processes end, the exit status alone ends the job.
     pub fn abort(mut self, exit: u8, reason: &str) -> ! {
-        let door = self.job.take_door().or_else(|| self.spawner());
-        ends::abort(door.filter(|_| self.front.is_here()), exit, reason)
+        let launcher = self.job.take_launcher().or_else(|| self.spawner());
+        ends::abort(launcher.filter(|_| self.front.is_here()), exit, reason)
     }
 
     /// Makes one bounded pass of progress, for programs that compute for a long time (with a dedicated
@@ -342,11 +342,11 @@ impl World {
                 let falls = std::thread::panicking();
                 control.end(if falls { Duration::ZERO } else { self.limit });
             }
-            let (own, spawner) = (self.job.take_door(), self.spawner.take());
-            if let Some(door) = own.or_else(|| spawner.clone().filter(|_| self.opened.get())) {
-                ends::farewell(&door);
-            } else if let Some(door) = spawner {
-                lock(&door).tidy();
+            let (own, spawner) = (self.job.take_launcher(), self.spawner.take());
+            if let Some(launcher) = own.or_else(|| spawner.clone().filter(|_| self.opened.get())) {
+                ends::farewell(&launcher);
+            } else if let Some(launcher) = spawner {
+                lock(&launcher).tidy();
             }
         }
     }

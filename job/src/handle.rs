@@ -7,7 +7,7 @@ use doorbell_oob::launch::Kind;
 
 use crate::acm::Resolution;
 use crate::config::Config;
-use crate::launcher::{Door, lock};
+use crate::launcher::{LauncherHandle, lock};
 use crate::meet::RankInfo;
 use crate::ranks::Directory;
 
@@ -17,7 +17,7 @@ pub struct Job {
     rank: u32,
     config: Config,
     directory: Directory,
-    launcher: Option<Door>,
+    launcher: Option<LauncherHandle>,
     /// The modes of rails that have several, by the rails' names.
     rail_modes: Vec<(String, String)>,
     met_over: Option<SocketAddr>,
@@ -97,17 +97,17 @@ impl Job {
 
     /// Keeps the launcher that started this rank until the end of the job. Drops a handle that only delivered
     /// an invitation.
-    pub fn set_launcher(&mut self, launcher: Option<Door>) {
+    pub fn set_launcher(&mut self, launcher: Option<LauncherHandle>) {
         self.launcher = launcher.filter(|launcher| lock(launcher).kind() != Kind::Singleton);
     }
 
     /// Returns the launcher's handle.
-    pub fn door(&self) -> Option<&Door> {
+    pub fn launcher_handle(&self) -> Option<&LauncherHandle> {
         self.launcher.as_ref()
     }
 
     /// Takes the launcher's handle, for the end.
-    pub fn take_door(&mut self) -> Option<Door> {
+    pub fn take_launcher(&mut self) -> Option<LauncherHandle> {
         self.launcher.take()
     }
 

@@ -12,7 +12,7 @@ use crate::connect::{self, Above, Way};
 use crate::cores;
 use crate::error::Error;
 use crate::handle::Job;
-use crate::launcher::{self, Door, lock};
+use crate::launcher::{self, LauncherHandle, lock};
 use crate::meet::invite::Invited;
 use crate::meet::launched::{self, Met};
 use crate::meet::remote::{Life, RANKS, Remote};
@@ -108,17 +108,22 @@ impl Joined {
 ///
 /// # Errors
 /// A rail that cannot be used, ranks that do not come, an inconsistent description of the job.
-pub fn join(door: Option<&Door>, config: Config, layer: Layer, most: u32) -> Result<Joined, Error> {
+pub fn join(
+    launcher: Option<&LauncherHandle>,
+    config: Config,
+    layer: Layer,
+    most: u32,
+) -> Result<Joined, Error> {
     let limit = *config.job.timeout.get();
     let (rank, size) = place(&config)?;
     let prepared = prepare(&config, rank, size, layer);
-    let exchange = door.filter(|door| launcher::passes_on(&**lock(door)));
+    let exchange = launcher.filter(|launcher| launcher::passes_on(&**lock(launcher)));
     let (rails, key, directory) = match (size, exchange, config.job.root.get()) {
         (1, _, _) => {
             let (rails, own) = prepared?;
             (rails, Key::random()?, Directory::whole(vec![own]))
         }
-        (_, Some(door), _) => meet_through(door, &config, prepared, most)?,
+        (_, Some(launcher), _) => meet_through(launcher, &config, prepared, most)?,
         (_, None, Some(root)) => {
             let (rails, own) = prepared?;
             let Meeting { key, ranks } = meet(&Root::parse(root)?, own, limit)?;
@@ -137,13 +142,13 @@ pub fn join(door: Option<&Door>, config: Config, layer: Layer, most: u32) -> Res
 /// Meets the other ranks through a launcher that exchanges values: all of them, or rank 0 alone in a large
 /// job.
 fn meet_through(
-    door: &Door,
+    launcher: &LauncherHandle,
     config: &Config,
     prepared: Result<(Rails, RankInfo), Error>,
     most: u32,
 ) -> Result<(Rails, Key, Directory), Error> {
     let limit = *config.job.timeout.get();
-    let mut through = lock(door);
+    let mut through = lock(launcher);
     let (rails, met) = launched::meet(&mut **through, prepared, limit, most)?;
     let local_size = through.place().local_size;
     drop(through);
@@ -151,7 +156,7 @@ fn meet_through(
         Met::All(Meeting { key, ranks }) => (rails, key, Directory::whole(ranks)),
         Met::Zero { key, own, zero } => {
             let source = Source {
-                door: Arc::clone(door),
+                launcher: Arc::clone(launcher),
                 local_size,
                 config: config.clone(),
             };
@@ -193,9 +198,9 @@ pub fn join_over(
 ///
 /// # Errors
 /// When this process was started by an invitation.
-pub fn refuse_invitation(door: Option<&Door>, config: &Config) -> Result<(), Error> {
-    let Some(door) = door else { return Ok(()) };
-    let invited = Invited::through(&mut **lock(door), *config.job.timeout.get())?;
+pub fn refuse_invitation(launcher: Option<&LauncherHandle>, config: &Config) -> Result<(), Error> {
+    let Some(launcher) = launcher else { return Ok(()) };
+    let invited = Invited::through(&mut **lock(launcher), *config.job.timeout.get())?;
     let Some(invited) = invited else { return Ok(()) };
     let unsupported = Error::Unsupported {
         what: "to join a job that runs already",

@@ -21,14 +21,14 @@ use crate::config::{Config, warning_at};
 use crate::error::Error;
 
 /// The handle of the launcher, which all worlds of a process share.
-pub type Door = Arc<Mutex<Box<dyn Launcher>>>;
+pub type LauncherHandle = Arc<Mutex<Box<dyn Launcher>>>;
 
 /// Locks the launcher for one exchange with it.
-pub fn lock(door: &Door) -> MutexGuard<'_, Box<dyn Launcher>> {
-    door.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn lock(launcher: &LauncherHandle) -> MutexGuard<'_, Box<dyn Launcher>> {
+    launcher.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn shared(launcher: Box<dyn Launcher>) -> Door {
+fn shared(launcher: Box<dyn Launcher>) -> LauncherHandle {
     Arc::new(Mutex::new(launcher))
 }
 
@@ -69,7 +69,7 @@ fn find(config: &Config, without_environment: bool) -> Result<Found, Error> {
 
 /// Opens the launcher, where there is one. `config` then has rank and size, and the meeting point if this
 /// launcher does not exchange values.
-pub fn enter(config: &mut Config, without_environment: bool) -> Result<Option<Door>, Error> {
+pub fn enter(config: &mut Config, without_environment: bool) -> Result<Option<LauncherHandle>, Error> {
     let found = find(config, without_environment)?;
     match found.kind {
         Kind::Doorbell => Ok(None),
@@ -86,17 +86,17 @@ pub fn enter(config: &mut Config, without_environment: bool) -> Result<Option<Do
             Ok(None)
         }
         Kind::Pmix | Kind::Pmi2 | Kind::Pmi1 | Kind::Environment => {
-            let door = open(&found, *config.job.timeout.get())?;
-            let (name, place) = (found.kind.name(), door.place());
+            let launcher = open(&found, *config.job.timeout.get())?;
+            let (name, place) = (found.kind.name(), launcher.place());
             config.job.rank.learn(Some(place.rank), name);
             config.job.size.learn(Some(place.size), name);
             if place.size > 1
                 && config.job.root.get().is_none()
-                && let Some(meeting) = door.meeting()?
+                && let Some(meeting) = launcher.meeting()?
             {
                 config.job.root.learn(Some(meeting.to_owned()), name);
             }
-            Ok(Some(shared(door)))
+            Ok(Some(shared(launcher)))
         }
     }
 }
@@ -104,7 +104,7 @@ pub fn enter(config: &mut Config, without_environment: bool) -> Result<Option<Do
 /// Returns a launcher for a world that did not join through one, for requests while the job runs: the
 /// connection that `doorbell run` leaves open for its ranks, or a stand-in where this process can start
 /// others by itself.
-pub fn beside(config: &Config) -> Result<Door, Error> {
+pub fn beside(config: &Config) -> Result<LauncherHandle, Error> {
     match *config.job.rank.get() {
         Some(rank) => {
             let variables = |name: &str| std::env::var(name).ok();
@@ -117,10 +117,10 @@ pub fn beside(config: &Config) -> Result<Door, Error> {
 /// Keeps the connection to the launcher of a rank that could not take part, until its process ends. A
 /// launcher takes a closed connection for the death of the rank, and kills the other ranks of this host and
 /// this one, before the caller has printed why.
-pub fn keep_open(door: Option<Door>) {
-    static KEPT: Mutex<Vec<Door>> = Mutex::new(Vec::new());
+pub fn keep_open(launcher: Option<LauncherHandle>) {
+    static KEPT: Mutex<Vec<LauncherHandle>> = Mutex::new(Vec::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    kept.extend(door);
+    kept.extend(launcher);
 }
 
 /// Writes a warning to the standard error when the environment has variables that begin with `DOORBELL_` and
@@ -142,8 +142,8 @@ pub fn warn(config: &Config) {
 }
 
 /// Whether this launcher exchanges values between its ranks.
-pub fn passes_on(door: &dyn Launcher) -> bool {
-    matches!(door.kind(), Kind::Pmix | Kind::Pmi2 | Kind::Pmi1)
+pub fn passes_on(launcher: &dyn Launcher) -> bool {
+    matches!(launcher.kind(), Kind::Pmix | Kind::Pmi2 | Kind::Pmi1)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Notices of a thread beside the rails to the owner of the rails, such as lost ranks or entries that were read.
+//! Notices from a thread beside the rails to the owner of the rails: lost ranks, and results of look-ups.
 //!
 //! The owner checks one flag in its housekeeping, never while it sends or receives a message, and takes the
 //! list when the flag is set. An eventfd, which exists once the thread has work, wakes an owner that sleeps.

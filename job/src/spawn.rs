@@ -8,7 +8,7 @@ use doorbell_oob::launch::{Kind, Newcomers};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::launcher::{Door, lock};
+use crate::launcher::{LauncherHandle, lock};
 use crate::meet::host::Host;
 use crate::meet::remote::{exit_of, shown};
 use crate::meet::{Key, Meeting, RankInfo};
@@ -125,7 +125,7 @@ pub fn failed(exit: Exit, reason: impl Into<String>) -> Error {
 /// The order that rank 0 has given to the launcher; dropping it abandons the new ranks, unless they have
 /// begun.
 pub struct Order<'d> {
-    door: &'d Door,
+    launcher: &'d LauncherHandle,
     token: String,
     host: Host,
     is_placed: bool,
@@ -134,12 +134,12 @@ pub struct Order<'d> {
 
 impl Order<'_> {
     /// Fails when the launcher reports that a new rank will not come.
-    fn ask(door: &Door, token: &str, asked: &mut Instant) -> Result<(), Error> {
+    fn ask(launcher: &LauncherHandle, token: &str, asked: &mut Instant) -> Result<(), Error> {
         if asked.elapsed() < ASK {
             return Ok(());
         }
         *asked = Instant::now();
-        match lock(door).failure(token, ANSWER)? {
+        match lock(launcher).failure(token, ANSWER)? {
             Some(why) => Err(failed(Exit::PeerLost, why)),
             None => Ok(()),
         }
@@ -151,10 +151,10 @@ impl Order<'_> {
         progress: &mut dyn FnMut(),
         step: impl FnOnce(&mut Host, &mut dyn FnMut() -> Result<(), Error>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let (door, token, asked) = (self.door, self.token.as_str(), &mut self.asked);
+        let (launcher, token, asked) = (self.launcher, self.token.as_str(), &mut self.asked);
         let mut tick = || {
             progress();
-            Self::ask(door, token, asked)
+            Self::ask(launcher, token, asked)
         };
         step(&mut self.host, &mut tick)
     }
@@ -184,7 +184,7 @@ impl Drop for Order<'_> {
     fn drop(&mut self) {
         if self.is_placed {
             // A launcher that misses this notices the end of the new ranks by itself.
-            let _ = lock(self.door).abandon(&self.token, ANSWER);
+            let _ = lock(self.launcher).abandon(&self.token, ANSWER);
         }
     }
 }
@@ -215,7 +215,7 @@ pub fn check(size: u32, what: &Spawn) -> Result<u32, Error> {
 pub fn invite<'d>(
     what: &Spawn,
     infos: Vec<RankInfo>,
-    door: &'d Door,
+    launcher: &'d LauncherHandle,
     (until, limit): (Instant, Duration),
     progress: &mut dyn FnMut(),
     order: &mut Option<Order<'d>>,
@@ -228,14 +228,14 @@ pub fn invite<'d>(
             .map_err(|reason| Error::Disagreement { reason })?;
     }
     let program = find(&what.program)?;
-    let kind = lock(door).kind();
+    let kind = lock(launcher).kind();
     // Processes that this process starts itself are on this host.
     let is_far = kind != Kind::Singleton;
     let host = Host::open(&zero, infos.len() as u32, is_far, (until, limit))?;
     let invitation = host.invitation().write()?;
     let token = format!("{:016x}", random::number()?);
     let order = order.insert(Order {
-        door,
+        launcher,
         token,
         host,
         is_placed: true,
@@ -253,7 +253,7 @@ pub fn invite<'d>(
         // An exchange with a launcher that was cut short cannot be repeated, and the job goes on: so it gets
         // some time even at the end of the limit.
         let limit = until.saturating_duration_since(Instant::now()).max(ANSWER);
-        let placed = lock(door).spawn(&newcomers, limit).map_err(Error::from);
+        let placed = lock(launcher).spawn(&newcomers, limit).map_err(Error::from);
         placed.and_then(|()| order.wait(progress, |host, tick| host.gather(&zero, tick)))
     };
     let met = met.and_then(|new| {

@@ -360,8 +360,8 @@ impl Am {
 
     /// Ends the whole job through its launcher; see [`World::abort`](crate::World::abort).
     pub fn abort(mut self, exit: u8, reason: &str) -> ! {
-        let door = self.job.take_door();
-        ends::abort(door.filter(|_| self.station.here().is_ok()), exit, reason)
+        let launcher = self.job.take_launcher();
+        ends::abort(launcher.filter(|_| self.station.here().is_ok()), exit, reason)
     }
 
     /// Closes the connections to the peers without ending the job, after pushing out what was accepted, for
@@ -454,8 +454,8 @@ impl Am {
         let limit = *self.config().wait.close.get();
         self.station.close(&mut *self.field, limit);
         self.job.directory().close();
-        if let Some(door) = self.job.take_door() {
-            ends::farewell(&door);
+        if let Some(launcher) = self.job.take_launcher() {
+            ends::farewell(&launcher);
         }
     }
 }

@@ -302,8 +302,8 @@ impl Portals {
 
     /// Ends the whole job; see [`World::abort`](crate::World::abort).
     pub fn abort(mut self, exit: u8, reason: &str) -> ! {
-        let door = self.parts.job.take_door();
-        ends::abort(door.filter(|_| self.floor.is_here()), exit, reason)
+        let launcher = self.parts.job.take_launcher();
+        ends::abort(launcher.filter(|_| self.floor.is_here()), exit, reason)
     }
 
     /// Closes the connections to the peers, after pushing out what was accepted, for at most `wait.close`.
@@ -320,8 +320,8 @@ impl Portals {
             let limit = *self.config().wait.close.get();
             self.parts.station.close(&mut *self.floor, limit);
             self.parts.job.directory().close();
-            if let Some(door) = self.parts.job.take_door() {
-                ends::farewell(&door);
+            if let Some(launcher) = self.parts.job.take_launcher() {
+                ends::farewell(&launcher);
             }
         }
     }

@@ -33,7 +33,7 @@ static OPENED: Mutex<Option<Wire<Pmi1>>> = Mutex::new(None);
 /// The cards in the launcher's key-value store.
 #[derive(Debug)]
 pub(super) struct Words {
-    door: Option<Wire<Pmi1>>,
+    launcher: Option<Wire<Pmi1>>,
     /// The ranks whose cards have not been read yet.
     unread: Vec<u32>,
 }
@@ -63,21 +63,21 @@ impl Words {
             job: String::new(),
         };
         let said = |error: LaunchError| error.to_string();
-        let mut door = Wire::<Pmi1>::over(descriptor, place, LIMIT).map_err(said)?;
-        door.put(KEY, &card.written()?, LIMIT).map_err(said)?;
+        let mut launcher = Wire::<Pmi1>::over(descriptor, place, LIMIT).map_err(said)?;
+        launcher.put(KEY, &card.written()?, LIMIT).map_err(said)?;
         let unread = (0..size).filter(|rank| *rank != found.rank).collect();
         Ok(Some(Self {
-            door: Some(door),
+            launcher: Some(launcher),
             unread,
         }))
     }
 
     /// Returns the next card that was not read yet; `None` when there is none, or none any more.
     pub(super) fn next(&mut self, ours: &Card) -> Option<Card> {
-        let door = self.door.as_mut()?;
+        let launcher = self.launcher.as_mut()?;
         let mut at = 0;
         while let Some(rank) = self.unread.get(at).copied() {
-            match door.get(rank, KEY, LIMIT) {
+            match launcher.get(rank, KEY, LIMIT) {
                 Ok(text) => {
                     self.unread.remove(at);
                     // A card that does not match ours is skipped.
@@ -97,7 +97,7 @@ impl Words {
 impl Drop for Words {
     fn drop(&mut self) {
         let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-        *opened = self.door.take();
+        *opened = self.launcher.take();
     }
 }
 
@@ -105,8 +105,8 @@ impl Drop for Words {
 /// so. A launcher takes a connection that is used and closed without this for a failed process.
 pub fn finish() {
     let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(mut door) = opened.take() {
+    if let Some(mut launcher) = opened.take() {
         // The program may have disconnected by itself: then there is no answer.
-        let _ = door.finalize(LAST);
+        let _ = launcher.finalize(LAST);
     }
 }

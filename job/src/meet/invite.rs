@@ -171,12 +171,12 @@ impl Invited {
     ///
     /// # Errors
     /// Errors of the launcher; an invitation that does not parse.
-    pub fn through(door: &mut dyn Launcher, limit: Duration) -> Result<Option<Self>, Error> {
-        let Some(text) = door.invitation(limit)? else {
+    pub fn through(launcher: &mut dyn Launcher, limit: Duration) -> Result<Option<Self>, Error> {
+        let Some(text) = launcher.invitation(limit)? else {
             return Ok(None);
         };
         let invitation = Invitation::parse(&text)?;
-        let at = door.place().rank;
+        let at = launcher.place().rank;
         if at >= invitation.ranks {
             return Err(meeting_error(format!(
                 "{} ranks are invited, and this is number {at} of them",

@@ -43,21 +43,21 @@ pub enum Met {
     },
 }
 
-/// Meets the other ranks through `door`, with what this rank has prepared, or with the reason why it cannot
-/// take part: all of them, or rank 0 alone where there are more than `most`.
+/// Meets the other ranks through `launcher`, with what this rank has prepared, or with the reason why it
+/// cannot take part: all of them, or rank 0 alone where there are more than `most`.
 ///
 /// # Errors
 /// This rank's own reason, if there is one; [`Error::Withdrawn`] of another rank; contradictory hellos;
 /// [`Error::Launch`].
 pub fn meet<R>(
-    door: &mut dyn Launcher,
+    launcher: &mut dyn Launcher,
     prepared: Result<(R, RankInfo), Error>,
     limit: Duration,
     most: u32,
 ) -> Result<(R, Met), Error> {
     let until = Instant::now() + limit;
     let left = || until.saturating_duration_since(Instant::now());
-    let rank = door.place().rank;
+    let rank = launcher.place().rank;
     let (word, prepared) = match prepared {
         Ok((rails, mut own)) => {
             own.host = within_network(own.host);
@@ -77,30 +77,35 @@ pub fn meet<R>(
             (word, Err(error))
         }
     };
-    let published = publish(door, &word, left());
+    let published = publish(launcher, &word, left());
     // This rank's own error comes before one of publishing it.
     let (rails, own, key) = prepared?;
     published?;
-    door.fence(left())?;
+    launcher.fence(left())?;
     let met = if own.size > most {
-        meet_zero(door, own, key, left())?
+        meet_zero(launcher, own, key, left())?
     } else {
-        Met::All(gather(door, own, key, &left)?)
+        Met::All(gather(launcher, own, key, &left)?)
     };
     Ok((rails, met))
 }
 
 /// Reads rank 0's value only. A rank whose hello contradicts it finds that out here, and ends with the error;
 /// a rank that reads that hello later comes to the same error.
-fn meet_zero(door: &mut dyn Launcher, own: RankInfo, key: Option<Key>, left: Duration) -> Result<Met, Error> {
+fn meet_zero(
+    launcher: &mut dyn Launcher,
+    own: RankInfo,
+    key: Option<Key>,
+    left: Duration,
+) -> Result<Met, Error> {
     let (zero, key) = match key {
         Some(key) => (own.clone(), key),
         None => {
-            let text = door.get(0, KEY, left)?;
-            let (zero, key) = parse(door, 0, &own, &text)?;
+            let text = launcher.get(0, KEY, left)?;
+            let (zero, key) = parse(launcher, 0, &own, &text)?;
             (
                 zero,
-                key.ok_or_else(|| meeting_error(door, "rank 0 gave no key".to_owned()))?,
+                key.ok_or_else(|| meeting_error(launcher, "rank 0 gave no key".to_owned()))?,
             )
         }
     };
@@ -117,12 +122,17 @@ fn meet_zero(door: &mut dyn Launcher, own: RankInfo, key: Option<Key>, left: Dur
 ///
 /// # Errors
 /// Those of [`meet`].
-pub fn read(door: &mut dyn Launcher, rank: u32, own: &RankInfo, limit: Duration) -> Result<RankInfo, Error> {
-    let text = door.get(rank, KEY, limit)?;
-    match parse(door, rank, own, &text)? {
+pub fn read(
+    launcher: &mut dyn Launcher,
+    rank: u32,
+    own: &RankInfo,
+    limit: Duration,
+) -> Result<RankInfo, Error> {
+    let text = launcher.get(rank, KEY, limit)?;
+    match parse(launcher, rank, own, &text)? {
         (hello, None) => Ok(hello),
         (_, Some(_)) => Err(meeting_error(
-            door,
+            launcher,
             format!("rank {rank} gave a key, which is rank 0's to give"),
         )),
     }
@@ -130,20 +140,20 @@ pub fn read(door: &mut dyn Launcher, rank: u32, own: &RankInfo, limit: Duration)
 
 /// Puts this rank's value. A rank that cannot take part ends after this: the others read its value after
 /// their fence, if the launcher lets them, and otherwise notice that the launcher ends the job.
-fn publish(door: &mut dyn Launcher, word: &Word, left: Duration) -> Result<(), Error> {
-    let text = serde_json::to_vec(word).map_err(|error| meeting_error(door, error.to_string()))?;
+fn publish(launcher: &mut dyn Launcher, word: &Word, left: Duration) -> Result<(), Error> {
+    let text = serde_json::to_vec(word).map_err(|error| meeting_error(launcher, error.to_string()))?;
     if text.len() > LONGEST_HELLO {
-        return Err(meeting_error(door, "our own hello is too long".to_owned()));
+        return Err(meeting_error(launcher, "our own hello is too long".to_owned()));
     }
-    door.put(KEY, &text, left)?;
+    launcher.put(KEY, &text, left)?;
     if let Word::Refusal { .. } = word {
-        door.fence(left)?;
+        launcher.fence(left)?;
     }
     Ok(())
 }
 
 fn gather(
-    door: &mut dyn Launcher,
+    launcher: &mut dyn Launcher,
     own: RankInfo,
     key: Option<Key>,
     left: &dyn Fn() -> Duration,
@@ -156,15 +166,15 @@ fn gather(
             ranks.push(own.clone());
             continue;
         }
-        let text = door.get(other, KEY, left())?;
-        let (hello, theirs) = parse(door, other, &own, &text)?;
+        let text = launcher.get(other, KEY, left())?;
+        let (hello, theirs) = parse(launcher, other, &own, &text)?;
         match (other, theirs) {
             (0, Some(theirs)) => key = Some(theirs),
-            (0, None) => return Err(meeting_error(door, "rank 0 gave no key".to_owned())),
+            (0, None) => return Err(meeting_error(launcher, "rank 0 gave no key".to_owned())),
             (_, None) => {}
             (other, Some(_)) => {
                 return Err(meeting_error(
-                    door,
+                    launcher,
                     format!("rank {other} gave a key, which is rank 0's to give"),
                 ));
             }
@@ -177,24 +187,27 @@ fn gather(
             .check(&ranks[0])
             .map_err(|reason| Error::Disagreement { reason })?;
     }
-    let key = key.ok_or_else(|| meeting_error(door, "no rank gave a key".to_owned()))?;
+    let key = key.ok_or_else(|| meeting_error(launcher, "no rank gave a key".to_owned()))?;
     Ok(Meeting { key, ranks })
 }
 
 /// Parses another rank's value. In two steps, since only the version of another version's value is
 /// understood.
 fn parse(
-    door: &dyn Launcher,
+    launcher: &dyn Launcher,
     rank: u32,
     own: &RankInfo,
     text: &[u8],
 ) -> Result<(RankInfo, Option<Key>), Error> {
     let bad = |error: serde_json::Error| {
-        meeting_error(door, format!("the hello of rank {rank} does not parse: {error}"))
+        meeting_error(
+            launcher,
+            format!("the hello of rank {rank} does not parse: {error}"),
+        )
     };
     if text.len() > LONGEST_HELLO {
         return Err(meeting_error(
-            door,
+            launcher,
             format!("the hello of rank {rank} is too long"),
         ));
     }
@@ -213,7 +226,7 @@ fn parse(
     }
     match serde_json::from_value(value).map_err(bad)? {
         Word::Hello { hello, .. } if hello.rank != rank => Err(meeting_error(
-            door,
+            launcher,
             format!("rank {rank} claims to be rank {}", hello.rank),
         )),
         Word::Hello { hello, key, .. } => Ok((*hello, key)),
@@ -223,15 +236,15 @@ fn parse(
             reason: shown(&reason),
         }),
         Word::Ready | Word::Table(_) | Word::Occupied { .. } => Err(meeting_error(
-            door,
+            launcher,
             format!("rank {rank} sent a message out of turn"),
         )),
     }
 }
 
-fn meeting_error(door: &dyn Launcher, reason: String) -> Error {
+fn meeting_error(launcher: &dyn Launcher, reason: String) -> Error {
     Error::Meeting {
-        root: format!("the launcher ({})", door.kind()),
+        root: format!("the launcher ({})", launcher.kind()),
         reason,
     }
 }
@@ -262,11 +275,11 @@ mod tests {
         std::thread::scope(|scope| {
             let ranks: Vec<_> = (0..size)
                 .map(|rank| {
-                    let mut door = Shelf::new((rank, size), &values, &barrier);
+                    let mut launcher = Shelf::new((rank, size), &values, &barrier);
                     let edit = &edit;
                     scope.spawn(move || {
                         let prepared = edit(rank, hello(rank, size)).map(|own| ((), own));
-                        let met = meet(&mut door, prepared, LIMIT, u32::MAX)?;
+                        let met = meet(&mut launcher, prepared, LIMIT, u32::MAX)?;
                         let Met::All(meeting) = met.1 else {
                             panic!("so few meet at once");
                         };

@@ -8,14 +8,14 @@ use std::time::Duration;
 use super::{News, Shared};
 use crate::acm;
 use crate::config::Config;
-use crate::launcher::Door;
+use crate::launcher::LauncherHandle;
 use crate::meet::{RankInfo, launched};
 
 /// The source of other ranks' entries.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// The launcher, which has the values that its ranks published.
-    pub door: Door,
+    pub launcher: LauncherHandle,
     /// How many ranks are on this host, where the launcher reports it.
     pub local_size: Option<u32>,
     /// The configuration: whether, and how, addresses are resolved.
@@ -221,9 +221,14 @@ impl Work {
     /// Reads what a rank has published, and checks that its job and settings match ours.
     fn read(&self, rank: u32) -> Result<RankInfo, String> {
         let limit: Duration = *self.source.config.job.timeout.get();
-        let mut door = self.source.door.lock().unwrap_or_else(PoisonError::into_inner);
-        let info = launched::read(&mut **door, rank, &self.own, limit).map_err(|error| error.to_string())?;
-        drop(door);
+        let mut launcher = self
+            .source
+            .launcher
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let info =
+            launched::read(&mut **launcher, rank, &self.own, limit).map_err(|error| error.to_string())?;
+        drop(launcher);
         info.check(&self.zero)?;
         Ok(info)
     }
