@@ -35,7 +35,7 @@ impl World {
         hook: Option<Hook>,
         remote: Option<Remote>,
     ) -> Result<Self, Error> {
-        let Raised { job, above, life } = joined.raise(
+        let Raised { job, layer, life } = joined.raise(
             remote,
             |job| {
                 let mut settings = pml_config(job.config(), job.rank(), job.size())?;
@@ -68,7 +68,7 @@ impl World {
             ways,
             seen,
             meeting,
-        } = above;
+        } = layer;
         let config = job.config();
         let counters = seen.as_ref().map(|seen| seen.path().to_owned());
         let lost_peers = LostPeers::default();

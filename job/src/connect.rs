@@ -27,7 +27,7 @@ pub struct Way {
 }
 
 /// The layer above the rails of this rank: it owns them, and opens peers over them.
-pub trait Above {
+pub trait RailOwner {
     /// Returns the rails with their numbers.
     fn each_rail(&self) -> impl Iterator<Item = (RailId, &AnyRail)>;
 
@@ -48,7 +48,7 @@ pub trait Above {
     fn open(&mut self, rank: u32, rail: RailId, to: &RailEntry) -> Result<(), Error>;
 }
 
-impl Above for Pml<AnyRail> {
+impl RailOwner for Pml<AnyRail> {
     fn add_rail(&mut self, rail: AnyRail) -> Result<(), Error> {
         self.add_rail(rail)?;
         Ok(())
@@ -73,7 +73,7 @@ impl Above for Pml<AnyRail> {
 /// # Errors
 /// When a rail does not suit the layer.
 pub fn add_rails(
-    above: &mut impl Above,
+    owner: &mut impl RailOwner,
     rails: Vec<AnyRail>,
     key: &Key,
 ) -> Result<Vec<(String, String)>, Error> {
@@ -81,7 +81,7 @@ pub fn add_rails(
     for mut rail in rails {
         modes.extend(rail.how().map(|how| (rail.name().to_string(), how)));
         rail.set_job_key(key);
-        above.add_rail(rail)?;
+        owner.add_rail(rail)?;
     }
     Ok(modes)
 }
@@ -112,7 +112,7 @@ pub fn recorded<'a>(
 /// Chooses the rails to every peer and opens the peer over them, unless peers are opened when they are
 /// needed.
 pub fn meet_at_once(
-    above: &mut impl Above,
+    owner: &mut impl RailOwner,
     config: &Config,
     candidates: &[Candidate],
     rank: u32,
@@ -134,7 +134,7 @@ pub fn meet_at_once(
     acm::tell(rank, &resolutions);
     directory.resolved(resolutions);
     for peer in directory.rank_infos().filter(|peer| peer.rank != rank) {
-        let (selection, ways) = connect(above, config, candidates, own, peer)?;
+        let (selection, ways) = connect(owner, config, candidates, own, peer)?;
         directory.choose(peer.rank, selection);
         all_ways[peer.rank as usize] = ways;
     }
@@ -150,28 +150,28 @@ pub fn meet_at_once(
 /// agreement of both ends; ranks of one host share one routing table, and for two hosts the user can name the
 /// rails.
 pub fn connect(
-    above: &mut impl Above,
+    owner: &mut impl RailOwner,
     config: &Config,
     candidates: &[Candidate],
     own: &RankInfo,
     peer: &RankInfo,
 ) -> Result<(Selection, Vec<Way>), Error> {
-    let selection = choose(above, config, candidates, own, peer)?;
+    let selection = choose(owner, config, candidates, own, peer)?;
     selection.require()?;
     let chosen: Vec<Pairing> = selection
         .rails
         .iter()
-        .filter_map(|judged| pairing(above, peer, judged))
+        .filter_map(|judged| pairing(owner, peer, judged))
         .collect();
     let mut by_number = chosen.clone();
     by_number.sort_unstable_by_key(|pairing| pairing.number);
     for pairing in by_number {
-        above.open(peer.rank, pairing.rail, &peer.rails[pairing.other])?;
+        owner.open(peer.rank, pairing.rail, &peer.rails[pairing.other])?;
     }
     // In the order of preference: a one-sided operation takes the first that can do it.
     let ways: Result<Vec<Option<Way>>, Error> = chosen
         .into_iter()
-        .map(|pairing| way_over(above, peer, pairing))
+        .map(|pairing| way_over(owner, peer, pairing))
         .collect();
     Ok((selection, ways?.into_iter().flatten().collect()))
 }
@@ -188,7 +188,7 @@ struct Pairing {
 
 /// Judges every rail of ours towards a peer, from what both have published.
 fn choose(
-    above: &mut impl Above,
+    owner: &mut impl RailOwner,
     config: &Config,
     candidates: &[Candidate],
     own: &RankInfo,
@@ -219,27 +219,27 @@ fn choose(
         candidates,
         published,
         &config.rails.list.get().0,
-        |rail, offer| reach(above, own, peer, rail, offer),
+        |rail, offer| reach(owner, own, peer, rail, offer),
     ))
 }
 
 /// Returns the pair that a rail was chosen for.
-fn pairing(above: &impl Above, peer: &RankInfo, judged: &Judged) -> Option<Pairing> {
+fn pairing(owner: &impl RailOwner, peer: &RankInfo, judged: &Judged) -> Option<Pairing> {
     let Choice::Chosen { pair, to, .. } = &judged.choice else {
         return None;
     };
     Some(Pairing {
         number: *pair,
-        rail: rail_of(above, &judged.rail)?,
+        rail: rail_of(owner, &judged.rail)?,
         other: entry_of(peer, to)?,
     })
 }
 
 /// Returns the path to a peer over a rail that is open to it: opening it again returns the same number of the
 /// peer, which one-sided operations need.
-fn way_over(above: &mut impl Above, peer: &RankInfo, pairing: Pairing) -> Result<Option<Way>, Error> {
+fn way_over(owner: &mut impl RailOwner, peer: &RankInfo, pairing: Pairing) -> Result<Option<Way>, Error> {
     let entry = &peer.rails[pairing.other];
-    let Some(rail) = above.rail_mut(pairing.rail) else {
+    let Some(rail) = owner.rail_mut(pairing.rail) else {
         return Ok(None);
     };
     Ok(Some(Way {
@@ -259,8 +259,8 @@ fn offer(entry: &RailEntry) -> Option<Offer> {
     })
 }
 
-fn rail_of(above: &impl Above, name: &RailName) -> Option<RailId> {
-    above
+fn rail_of(owner: &impl RailOwner, name: &RailName) -> Option<RailId> {
+    owner
         .each_rail()
         .find(|(_, rail)| rail.name() == name)
         .map(|(id, _)| id)
@@ -298,12 +298,18 @@ fn too_long(ours: (&RailName, &Place), theirs: (&RailName, &Place), is_within: b
 
 /// Whether a rail of ours can open the peer at that address, according to the rail and the system's tables.
 /// Opening sends nothing.
-fn reach(above: &mut impl Above, own: &RankInfo, peer: &RankInfo, rail: &RailName, offer: &Offer) -> Reach {
+fn reach(
+    owner: &mut impl RailOwner,
+    own: &RankInfo,
+    peer: &RankInfo,
+    rail: &RailName,
+    offer: &Offer,
+) -> Reach {
     let no = |reason: String| Reach::No { reason };
-    let Some((id, other)) = rail_of(above, rail).zip(entry_of(peer, offer)) else {
+    let Some((id, other)) = rail_of(owner, rail).zip(entry_of(peer, offer)) else {
         return no("the rail is not open".to_owned());
     };
-    let Some(rail) = above.rail_mut(id) else {
+    let Some(rail) = owner.rail_mut(id) else {
         return no("the rail is not open".to_owned());
     };
     let place = rail.place();

@@ -8,7 +8,7 @@ use doorbell_oob::{Connection, JobKey, Terms};
 use doorbell_sim::SimNet;
 
 use crate::config::{Config, Origin};
-use crate::connect::{self, Above, Way};
+use crate::connect::{self, RailOwner, Way};
 use crate::cores;
 use crate::error::Error;
 use crate::handle::Job;
@@ -64,7 +64,7 @@ pub struct Raised<T> {
     /// The job as this rank knows it.
     pub job: Job,
     /// The layer that was built above the rails.
-    pub above: T,
+    pub layer: T,
     /// The connection to the rank on the other host, where the two met over one.
     pub life: Option<Life>,
 }
@@ -76,7 +76,7 @@ impl Joined {
     ///
     /// # Errors
     /// Those of `make` and `finish`; a rail or a peer that cannot be used.
-    pub fn raise<A: Above, T>(
+    pub fn raise<A: RailOwner, T>(
         self,
         mut remote: Option<Remote>,
         make: impl FnOnce(&Job) -> Result<A, Error>,
@@ -87,19 +87,19 @@ impl Joined {
             key,
             rails: (rails, candidates),
         } = self;
-        let built = make(&job).and_then(|mut above| {
-            job.set_rail_modes(connect::add_rails(&mut above, rails, &key)?);
+        let built = make(&job).and_then(|mut owner| {
+            job.set_rail_modes(connect::add_rails(&mut owner, rails, &key)?);
             let ways =
-                connect::meet_at_once(&mut above, job.config(), &candidates, job.rank(), job.directory())?;
-            finish(above, &job, ways, candidates)
+                connect::meet_at_once(&mut owner, job.config(), &candidates, job.rank(), job.directory())?;
+            finish(owner, &job, ways, candidates)
         });
-        let above = built.map_err(|error| match &mut remote {
+        let layer = built.map_err(|error| match &mut remote {
             Some(remote) => remote.refuse(error),
             None => error,
         })?;
         let life = remote.map(Remote::start).transpose()?;
         job.set_met_over(life.as_ref().map(Life::address));
-        Ok(Raised { job, above, life })
+        Ok(Raised { job, layer, life })
     }
 }
 

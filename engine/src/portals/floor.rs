@@ -9,7 +9,7 @@ use doorbell_fabric::message::Message as _;
 use doorbell_fabric::ni::{Kind, Ni, NiError, NiLimits, Process};
 use doorbell_fabric::rail::Rail as _;
 use doorbell_fabric::time::Time;
-use doorbell_job::connect::{self, Above, Way};
+use doorbell_job::connect::{self, RailOwner, Way};
 use doorbell_job::error::Error;
 use doorbell_job::meet::{RailEntry, RankInfo};
 use doorbell_job::path_report;
@@ -78,7 +78,7 @@ pub(crate) fn node_error(error: ni::NodeError) -> Error {
     }
 }
 
-impl Above for Floor {
+impl RailOwner for Floor {
     fn each_rail(&self) -> impl Iterator<Item = (RailId, &AnyRail)> {
         self.node.rails().map(|(id, rail)| (RailId(id.0), rail))
     }

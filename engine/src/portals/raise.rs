@@ -154,7 +154,7 @@ pub(crate) fn raise(
     remote: Option<Remote>,
     clock: Clock,
 ) -> Result<(Floor, Parts), Error> {
-    let Raised { job, above, life } = joined.raise(
+    let Raised { job, layer, life } = joined.raise(
         remote,
         |job| {
             let (rank, size) = (job.rank(), job.size());
@@ -172,7 +172,7 @@ pub(crate) fn raise(
             Ok((floor, collect))
         },
     )?;
-    let (floor, collect) = above;
+    let (floor, collect) = layer;
     let (config, place) = (job.config(), (job.rank(), job.size()));
     let patience = Patience::of(&config.progress, crowded(job.rank(), job.directory(), false));
     let mut station = Station::new(clock, patience, config, place);

@@ -42,7 +42,7 @@ use self::desk::{News, Place};
 use self::words::Words;
 pub use self::words::finish;
 use crate::config::{Config, Rails};
-use crate::connect::{Above, add_rails, connect};
+use crate::connect::{RailOwner, add_rails, connect};
 use crate::error::Error;
 use crate::meet::{Key, RailEntry, RankInfo};
 use crate::rails::{AnyRail, Manage as _, open_all};
@@ -362,7 +362,7 @@ struct Toward<'a> {
     process: Process,
 }
 
-impl Above for Toward<'_> {
+impl RailOwner for Toward<'_> {
     fn each_rail(&self) -> impl Iterator<Item = (RailId, &AnyRail)> {
         self.node.rails().map(|(rail, found)| (RailId(rail.0), found))
     }
