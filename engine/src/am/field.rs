@@ -7,7 +7,7 @@ use doorbell_fabric::ni::Ni;
 use doorbell_fabric::time::Time;
 use doorbell_job::connect::Way;
 use doorbell_job::rails::AnyRail;
-use doorbell_job::wait::Driven;
+use doorbell_job::wait::PollableNode;
 use rustix::fd::BorrowedFd;
 
 use super::clients::Counter;
@@ -52,7 +52,7 @@ impl Field {
     }
 }
 
-impl Driven for Field {
+impl PollableNode for Field {
     #[inline]
     fn poll(&mut self) -> usize {
         let work = self.conduit.poll();
@@ -169,7 +169,7 @@ impl Ground for Gathering {
     }
 }
 
-impl Driven for Gathering {
+impl PollableNode for Gathering {
     fn poll(&mut self) -> usize {
         self.node().poll(BUDGET)
     }

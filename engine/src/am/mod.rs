@@ -46,7 +46,7 @@ use doorbell_fabric::ni::Ni;
 use doorbell_job::ends;
 use doorbell_job::error::{Awaited, Error};
 use doorbell_job::handle::Job;
-use doorbell_job::wait::Station;
+use doorbell_job::wait::NodeWaiter;
 
 pub use self::clients::Client;
 use self::clients::Counter;
@@ -65,7 +65,7 @@ use crate::portals::LostRank;
 /// rank is lost, or with [`AmError::ShuttingDown`] when another rank has ended the job ([`Am::exit`]).
 pub struct Am {
     field: Kept<Field>,
-    station: Kept<Station>,
+    waiter: Kept<NodeWaiter>,
     job: Kept<Job>,
     /// The file for the statistics at the end.
     statistics: Option<std::path::PathBuf>,
@@ -205,7 +205,7 @@ impl Am {
     /// # Errors
     /// Those of [`Am::request_short`].
     pub fn barrier(&mut self) -> Result<(), Error> {
-        self.station.here()?;
+        self.waiter.here()?;
         if !self.at_barrier {
             let conduit = &mut self.field.conduit;
             let come = conduit.notify_barrier(BarrierName::Anonymous);
@@ -226,8 +226,8 @@ impl Am {
             let what = Awaited::Interface {
                 what: "its last messages to leave",
             };
-            let limit = self.station.limit;
-            self.station.hand_over(&mut *self.field, limit, what);
+            let limit = self.waiter.limit;
+            self.waiter.hand_over(&mut *self.field, limit, what);
         }
         all
     }
@@ -243,12 +243,12 @@ impl Am {
         what: &'static str,
         mut done: impl FnMut() -> Option<R>,
     ) -> Result<R, Error> {
-        let (limit, what) = (self.station.limit, Awaited::Interface { what });
+        let (limit, what) = (self.waiter.limit, Awaited::Interface { what });
         let look = |field: &mut Field| match done() {
             Some(found) => Some(Ok(found)),
             None => field.trouble_now().map(Err),
         };
-        let found = self.station.wait(&mut *self.field, limit, what, look)?;
+        let found = self.waiter.wait(&mut *self.field, limit, what, look)?;
         found.map_err(|error| self.explained(error))
     }
 
@@ -304,23 +304,23 @@ impl Am {
             None => Some(Ok(())),
             Some(_) => field.trouble_now().map(Err),
         };
-        let found = self.station.wait(&mut *self.field, Duration::MAX, what, look)?;
+        let found = self.waiter.wait(&mut *self.field, Duration::MAX, what, look)?;
         found.map_err(|error| self.explained(error))
     }
 
     /// Makes one bounded pass of progress, in which handlers run. Returns the amount of work done.
     pub fn progress(&mut self) -> usize {
-        self.station.progress(&mut *self.field)
+        self.waiter.progress(&mut *self.field)
     }
 
     /// Sets the limit of waits from here on, instead of `wait.deadline`.
     pub fn set_deadline(&mut self, limit: Duration) {
-        self.station.limit = limit;
+        self.waiter.limit = limit;
     }
 
     /// The ranks that this one knows to be lost.
     pub fn lost(&self) -> &[LostRank] {
-        self.station.lost()
+        self.waiter.lost()
     }
 
     /// Ends the job: all ranks end, whichever rank calls this, with the largest status that any of them
@@ -334,7 +334,7 @@ impl Am {
     }
 
     fn leave(&mut self, status: u8) -> Result<u8, Error> {
-        self.station.here()?;
+        self.waiter.here()?;
         self.field.conduit.exit(status);
         // The exit has a limit of its own, and a lost rank ends it.
         let limit = self.field.conduit.settings().exit.wait(self.size());
@@ -342,12 +342,12 @@ impl Am {
         let what = Awaited::Interface {
             what: "the other ranks to end, too",
         };
-        self.station.excuse_all();
+        self.waiter.excuse_all();
         let over = |field: &mut Field| match field.conduit.leaving() {
             Leaving::Over(how) => Some(how),
             _ => None,
         };
-        let how = self.station.wait(&mut *self.field, limit, what, over);
+        let how = self.waiter.wait(&mut *self.field, limit, what, over);
         self.take_leave();
         how?.map_err(|unclean| Error::Am(Box::new(AmError::Unclean(unclean))))
     }
@@ -361,7 +361,7 @@ impl Am {
     /// Ends the whole job through its launcher; see [`World::abort`](crate::World::abort).
     pub fn abort(mut self, exit: u8, reason: &str) -> ! {
         let launcher = self.job.take_launcher();
-        ends::abort(launcher.filter(|_| self.station.here().is_ok()), exit, reason)
+        ends::abort(launcher.filter(|_| self.waiter.here().is_ok()), exit, reason)
     }
 
     /// Closes the connections to the peers without ending the job, after pushing out what was accepted, for
@@ -375,7 +375,7 @@ impl Am {
     /// that ends the job would find this one lost.
     fn take_leave_in_order(&mut self) {
         let is_ending =
-            !self.closed && self.station.here().is_ok() && matches!(self.leaving(), Leaving::Underway { .. });
+            !self.closed && self.waiter.here().is_ok() && matches!(self.leaving(), Leaving::Underway { .. });
         if is_ending && !std::thread::panicking() {
             // The status that counts is that of the others, and there is nowhere to report an error.
             let _ = self.leave(0);
@@ -390,14 +390,14 @@ impl Am {
         what: &'static str,
         mut begin: impl FnMut(&mut Conduit<Below>) -> Result<Try<R>, AmError>,
     ) -> Result<R, Error> {
-        let limit = self.station.limit;
+        let limit = self.waiter.limit;
         let what = Awaited::Interface { what };
         let begun = |field: &mut Field| match begin(&mut field.conduit) {
             Ok(Try::Stalled(_)) => None,
             Ok(Try::Done(done)) => Some(Ok(done)),
             Err(error) => Some(Err(error)),
         };
-        let begun = self.station.begin(&mut *self.field, limit, what, begun)?;
+        let begun = self.waiter.begin(&mut *self.field, limit, what, begun)?;
         self.field.conduit.flush();
         begun.map_err(|error| self.explained(error))
     }
@@ -407,7 +407,7 @@ impl Am {
         what: &'static str,
         mut is_so: impl FnMut(&mut Conduit<Below>) -> Result<bool, AmError>,
     ) -> Result<(), Error> {
-        let limit = self.station.limit;
+        let limit = self.waiter.limit;
         let look = |field: &mut Field| match is_so(&mut field.conduit) {
             // A conduit that cannot go on completes nothing that is in progress.
             Ok(false) => field.conduit.health().err().map(Err),
@@ -415,7 +415,7 @@ impl Am {
             Err(error) => Some(Err(error)),
         };
         let found = self
-            .station
+            .waiter
             .wait(&mut *self.field, limit, Awaited::Interface { what }, look)?;
         found.map_err(|error| self.explained(error))
     }
@@ -423,11 +423,11 @@ impl Am {
     /// Adds what the rails know about a lost rank to an error.
     #[cold]
     fn explained(&self, error: AmError) -> Error {
-        wait::explained(&self.station, &*self.field, error)
+        wait::explained(&self.waiter, &*self.field, error)
     }
 
     fn take_leave(&mut self) {
-        if self.station.here().is_err() {
+        if self.waiter.here().is_err() {
             // A copy in a child of `fork`: the job and its launcher belong to the parent.
             self.closed = true;
             std::mem::forget(self._interrupt.take());
@@ -452,7 +452,7 @@ impl Am {
             }
         }
         let limit = *self.config().wait.close.get();
-        self.station.close(&mut *self.field, limit);
+        self.waiter.close(&mut *self.field, limit);
         self.job.directory().close();
         if let Some(launcher) = self.job.take_launcher() {
             ends::farewell(&launcher);

@@ -233,22 +233,22 @@ impl Waiting {
     /// [`Error::PeerLost`]; [`Error::Am`], which names the rank that does not attach.
     pub fn attach(mut self) -> Result<Am, Error> {
         let limit = *self.parts.job.config().job.timeout.get();
-        let usual = std::mem::replace(&mut self.parts.station.limit, limit);
-        let (gathering, station) = (&mut self.gathering, &mut self.parts.station);
-        self.parts.collect.barrier(gathering, station)?;
+        let usual = std::mem::replace(&mut self.parts.waiter.limit, limit);
+        let (gathering, waiter) = (&mut self.gathering, &mut self.parts.waiter);
+        self.parts.collect.barrier(gathering, waiter)?;
         let what = Awaited::Interface {
             what: "all ranks to know each other's segments",
         };
-        let clock = station.clock.clone();
+        let clock = waiter.clock.clone();
         let step = |gathering: &mut Gathering| match gathering.attaching.step(clock.now(), &mut || Ok(true)) {
             Ok(false) => None,
             done => Some(done),
         };
-        let done = station.wait(gathering, limit + MARGIN, what, step)?;
+        let done = waiter.wait(gathering, limit + MARGIN, what, step)?;
         if let Err(error) = done {
-            return Err(explained(&self.parts.station, &self.gathering, error));
+            return Err(explained(&self.parts.waiter, &self.gathering, error));
         }
-        self.parts.station.limit = usual;
+        self.parts.waiter.limit = usual;
         self.finish()
     }
 
@@ -258,10 +258,10 @@ impl Waiting {
     /// # Errors
     /// Those of [`Waiting::attach`].
     pub fn step(&mut self) -> Result<bool, Error> {
-        self.parts.station.progress(&mut self.gathering);
-        let now = self.parts.station.clock.now();
+        self.parts.waiter.progress(&mut self.gathering);
+        let now = self.parts.waiter.clock.now();
         let done = self.gathering.attaching.step(now, &mut || Ok(true));
-        done.map_err(|error| explained(&self.parts.station, &self.gathering, error))
+        done.map_err(|error| explained(&self.parts.waiter, &self.gathering, error))
     }
 
     /// Returns the rank's handle, once [`Waiting::step`] has returned `true`.
@@ -284,7 +284,7 @@ impl Waiting {
                 reported: 0,
                 counter: None,
             }),
-            station: Kept::new(parts.station),
+            waiter: Kept::new(parts.waiter),
             job: Kept::new(parts.job),
             statistics,
             at_barrier: false,

@@ -18,7 +18,7 @@ use doorbell_fabric::ni::{
 };
 use doorbell_job::error::{Awaited, Error};
 use doorbell_job::rails::AnyRail;
-use doorbell_job::wait::{Driven, Station};
+use doorbell_job::wait::{NodeWaiter, PollableNode};
 
 use super::floor::Ranks;
 
@@ -29,7 +29,7 @@ pub(crate) const INTERNAL: Kind = Kind {
 };
 
 /// The owner of a node, in any state of a job.
-pub(crate) trait Ground: Driven {
+pub(crate) trait Ground: PollableNode {
     fn node(&mut self) -> &mut Node<AnyRail>;
     fn ranks(&self) -> &Ranks;
 }
@@ -98,7 +98,7 @@ impl Collect {
     }
 
     /// Waits until all ranks have called it.
-    pub(crate) fn barrier<G: Ground>(&mut self, floor: &mut G, station: &mut Station) -> Result<(), Error> {
+    pub(crate) fn barrier<G: Ground>(&mut self, floor: &mut G, waiter: &mut NodeWaiter) -> Result<(), Error> {
         self.barriers += 1;
         let mut distance = 1;
         for (number, step) in (0..).zip(self.barrier.clone()) {
@@ -106,12 +106,12 @@ impl Collect {
             let put = self.put(floor, (to, step), (self.nothing, 0, 0), 0)?;
             send(
                 floor,
-                station,
+                waiter,
                 &put,
                 self.awaited("a barrier", self.size - distance, number),
             )?;
             let from = self.awaited("a barrier", self.size - distance, number);
-            arrived(floor, station, step.arrived, self.barriers, from)?;
+            arrived(floor, waiter, step.arrived, self.barriers, from)?;
             distance *= 2;
         }
         Ok(())
@@ -121,7 +121,7 @@ impl Collect {
     pub(crate) fn allgather<G: Ground>(
         &mut self,
         floor: &mut G,
-        station: &mut Station,
+        waiter: &mut NodeWaiter,
         own: &[u8],
         all: &mut [u8],
     ) -> Result<(), Error> {
@@ -137,7 +137,7 @@ impl Collect {
         if item == 0 || size == 1 {
             all.copy_from_slice(own);
             return if item == 0 {
-                self.barrier(floor, station)
+                self.barrier(floor, waiter)
             } else {
                 Ok(())
             };
@@ -148,8 +148,8 @@ impl Collect {
         region.write(0, own);
         let memory = || Memory::One(Landing::Region(region.whole()));
         let entries = self.open(floor, &memory)?;
-        let outcome = self.exchange(floor, station, memory(), item);
-        let closed = close(floor, station, entries);
+        let outcome = self.exchange(floor, waiter, memory(), item);
+        let closed = close(floor, waiter, entries);
         outcome.and(closed)?;
         for block in 0..size {
             let at = (self.rank as usize + block) % size * item;
@@ -172,11 +172,11 @@ impl Collect {
     fn exchange<G: Ground>(
         &mut self,
         floor: &mut G,
-        station: &mut Station,
+        waiter: &mut NodeWaiter,
         memory: Memory,
         item: usize,
     ) -> Result<(), Error> {
-        self.barrier(floor, station)?;
+        self.barrier(floor, waiter)?;
         let what = "the memory of an all-gather";
         let mut ni = floor.node().ni(INTERNAL);
         let sent = ni.ct_alloc().map_err(refused(what))?;
@@ -200,8 +200,8 @@ impl Collect {
                     (md, 0, blocks * item),
                     distance as usize * item,
                 )
-                .and_then(|put| send(floor, station, &put, from))
-                .and_then(|()| arrived(floor, station, step.arrived, self.gathers, from));
+                .and_then(|put| send(floor, waiter, &put, from))
+                .and_then(|()| arrived(floor, waiter, step.arrived, self.gathers, from));
             if done.is_err() {
                 break;
             }
@@ -209,7 +209,7 @@ impl Collect {
         }
         let steps = self.gather.len() as u64;
         let last = self.awaited("an all-gather", 1, self.gather.len() as u32);
-        let done = done.and_then(|()| arrived(floor, station, sent, steps, last));
+        let done = done.and_then(|()| arrived(floor, waiter, sent, steps, last));
         let mut ni = floor.node().ni(INTERNAL);
         // After an error, operations in progress keep what they need.
         let _ = ni.md_release(md);
@@ -266,13 +266,13 @@ fn counted() -> EntryOptions {
 }
 
 /// Begins a put as soon as there is room for it.
-fn send<G: Ground>(floor: &mut G, station: &mut Station, put: &Put, what: Awaited) -> Result<(), Error> {
-    let limit = station.limit;
+fn send<G: Ground>(floor: &mut G, waiter: &mut NodeWaiter, put: &Put, what: Awaited) -> Result<(), Error> {
+    let limit = waiter.limit;
     let begin = |floor: &mut G| match floor.node().ni(INTERNAL).put(put) {
         Err(NiError::Full) => None,
         begun => Some(begun),
     };
-    let begun = station.wait(floor, limit, what, begin)?;
+    let begun = waiter.wait(floor, limit, what, begin)?;
     floor.node().flush();
     begun.map_err(refused("a put to another rank"))
 }
@@ -280,17 +280,17 @@ fn send<G: Ground>(floor: &mut G, station: &mut Station, put: &Put, what: Awaite
 /// Waits until a counting event has reached `count`.
 fn arrived<G: Ground>(
     floor: &mut G,
-    station: &mut Station,
+    waiter: &mut NodeWaiter,
     ct: CtHandle,
     count: u64,
     what: Awaited,
 ) -> Result<(), Error> {
-    let limit = station.limit;
+    let limit = waiter.limit;
     let look = |floor: &mut G| match floor.node().ni(INTERNAL).ct_get(ct) {
         Ok(found) if !found.reaches(count) => None,
         found => Some(found),
     };
-    let found = station.wait(floor, limit, what, look)?;
+    let found = waiter.wait(floor, limit, what, look)?;
     let found = found.map_err(refused("the counting event of a collective operation"))?;
     if found.success < count {
         return Err(Error::Interface {
@@ -301,17 +301,17 @@ fn arrived<G: Ground>(
     Ok(())
 }
 
-fn close<G: Ground>(floor: &mut G, station: &mut Station, entries: Vec<EntryHandle>) -> Result<(), Error> {
+fn close<G: Ground>(floor: &mut G, waiter: &mut NodeWaiter, entries: Vec<EntryHandle>) -> Result<(), Error> {
     let what = Awaited::Interface {
         what: "the memory of an all-gather to be released",
     };
-    let limit = station.limit;
+    let limit = waiter.limit;
     for entry in entries {
         let unlink = |floor: &mut G| match floor.node().ni(INTERNAL).unlink(entry) {
             Err(NiError::InUse) => None,
             unlinked => Some(unlinked),
         };
-        let unlinked = station.wait(floor, limit, what, unlink)?;
+        let unlinked = waiter.wait(floor, limit, what, unlink)?;
         unlinked.map_err(refused("the memory of an all-gather"))?;
     }
     Ok(())

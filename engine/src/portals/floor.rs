@@ -14,7 +14,7 @@ use doorbell_job::error::Error;
 use doorbell_job::meet::{RailEntry, RankInfo};
 use doorbell_job::path_report;
 use doorbell_job::rails::{AnyRail, Manage as _};
-use doorbell_job::wait::Driven;
+use doorbell_job::wait::PollableNode;
 use doorbell_pml::RailId;
 use rustix::fd::BorrowedFd;
 
@@ -111,7 +111,7 @@ impl Ground for Floor {
     }
 }
 
-impl Driven for Floor {
+impl PollableNode for Floor {
     #[inline]
     fn poll(&mut self) -> usize {
         self.node.poll(BUDGET)

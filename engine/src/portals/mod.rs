@@ -48,7 +48,7 @@ use doorbell_job::ends;
 use doorbell_job::error::{Awaited, Error};
 use doorbell_job::handle::Job;
 use doorbell_job::rails::Manage as _;
-use doorbell_job::wait::Station;
+use doorbell_job::wait::NodeWaiter;
 
 pub(crate) use self::collect::{Collect, Ground, INTERNAL, refused};
 pub(crate) use self::floor::{Floor, Ranks, is_cut_off, rail_counts, recorded, troubles};
@@ -72,7 +72,7 @@ pub struct Portals {
 
 /// The parts of a job beside its node.
 pub(crate) struct Parts {
-    pub(crate) station: Station,
+    pub(crate) waiter: NodeWaiter,
     pub(crate) collect: Collect,
     pub(crate) job: Job,
 }
@@ -114,7 +114,7 @@ impl Portals {
     /// # Errors
     /// [`Error::Interface`]: limits that cannot be met.
     pub fn init(&mut self, kind: Kind, desired: Option<&NiLimits>) -> Result<NiLimits, Error> {
-        self.parts.station.here()?;
+        self.parts.waiter.here()?;
         self.floor.init(kind, desired)
     }
 
@@ -123,7 +123,7 @@ impl Portals {
     /// # Errors
     /// [`Error::Interface`] for an interface that was not initialised.
     pub fn fini(&mut self, kind: Kind) -> Result<(), Error> {
-        self.parts.station.here()?;
+        self.parts.waiter.here()?;
         let ended = self.floor.node.ni_fini(kind);
         ended.map_err(refused("the end of an interface"))
     }
@@ -140,7 +140,7 @@ impl Portals {
 
     /// Sets the limit of waits from here on, instead of `wait.deadline`.
     pub fn set_deadline(&mut self, limit: Duration) {
-        self.parts.station.limit = limit;
+        self.parts.waiter.limit = limit;
     }
 
     /// Makes one call of an interface, and repeats it while there is no room for it ([`NiError::Full`]).
@@ -156,12 +156,12 @@ impl Portals {
         let what = Awaited::Interface {
             what: "room for another operation of its interface",
         };
-        let limit = self.parts.station.limit;
+        let limit = self.parts.waiter.limit;
         let begin = |floor: &mut Floor| match call(&mut floor.ni(kind)) {
             Err(NiError::Full) => None,
             begun => Some(begun),
         };
-        let begun = self.parts.station.begin(&mut *self.floor, limit, what, begin)?;
+        let begun = self.parts.waiter.begin(&mut *self.floor, limit, what, begin)?;
         begun.map_err(refused("a call of an interface"))
     }
 
@@ -176,9 +176,9 @@ impl Portals {
         what: &'static str,
         mut done: impl FnMut(&mut dyn Ni) -> Option<R>,
     ) -> Result<R, Error> {
-        let (limit, what) = (self.parts.station.limit, Awaited::Interface { what });
+        let (limit, what) = (self.parts.waiter.limit, Awaited::Interface { what });
         let look = |floor: &mut Floor| done(&mut floor.ni(kind));
-        self.parts.station.wait(&mut *self.floor, limit, what, look)
+        self.parts.waiter.wait(&mut *self.floor, limit, what, look)
     }
 
     /// Waits until a counting event has reached `test` or has counted a failure, and returns its value.
@@ -190,7 +190,7 @@ impl Portals {
         let what = Awaited::Interface {
             what: "its counting event",
         };
-        let limit = self.parts.station.limit;
+        let limit = self.parts.waiter.limit;
         // A value that the poll has just counted need not be read again.
         let counted = Cell::new(None);
         let linger = |floor: &mut Floor, looks| {
@@ -209,7 +209,7 @@ impl Portals {
         };
         let found = self
             .parts
-            .station
+            .waiter
             .wait_by(&mut *self.floor, limit, what, linger, look)?;
         found.map_err(refused("a counting event"))
     }
@@ -222,18 +222,18 @@ impl Portals {
         let what = Awaited::Interface {
             what: "an event of its queue",
         };
-        let limit = self.parts.station.limit;
+        let limit = self.parts.waiter.limit;
         let look = |floor: &mut Floor| match floor.ni(kind).eq_get(eq) {
             Ok(EqGet::Empty) => None,
             found => Some(found),
         };
-        let found = self.parts.station.wait(&mut *self.floor, limit, what, look)?;
+        let found = self.parts.waiter.wait(&mut *self.floor, limit, what, look)?;
         found.map_err(refused("an event queue"))
     }
 
     /// Makes one bounded pass of progress; returns the amount of work done.
     pub fn progress(&mut self) -> usize {
-        self.parts.station.progress(&mut *self.floor)
+        self.parts.waiter.progress(&mut *self.floor)
     }
 
     /// Waits until all ranks have called it. All that a rank did before is done: entries that it has appended
@@ -243,7 +243,7 @@ impl Portals {
     /// [`Error::Timeout`], which names rank and step; [`Error::PeerLost`].
     pub fn barrier(&mut self) -> Result<(), Error> {
         let parts = &mut *self.parts;
-        parts.collect.barrier(&mut *self.floor, &mut parts.station)?;
+        parts.collect.barrier(&mut *self.floor, &mut parts.waiter)?;
         self.hand_over();
         Ok(())
     }
@@ -257,7 +257,7 @@ impl Portals {
         let parts = &mut *self.parts;
         parts
             .collect
-            .allgather(&mut *self.floor, &mut parts.station, own, all)?;
+            .allgather(&mut *self.floor, &mut parts.waiter, own, all)?;
         self.hand_over();
         Ok(())
     }
@@ -267,19 +267,19 @@ impl Portals {
         let what = Awaited::Interface {
             what: "its last messages to leave",
         };
-        let station = &mut self.parts.station;
-        station.hand_over(&mut *self.floor, station.limit, what);
+        let waiter = &mut self.parts.waiter;
+        waiter.hand_over(&mut *self.floor, waiter.limit, what);
     }
 
     /// The ranks that this one knows to be lost.
     pub fn lost(&self) -> &[LostRank] {
-        self.parts.station.lost()
+        self.parts.waiter.lost()
     }
 
     /// Excuses a lost rank, so that its loss ends no more waits. Operations to it have ended as
     /// undeliverable.
     pub fn go_on_without(&mut self, rank: u32) {
-        self.parts.station.excuse(rank);
+        self.parts.waiter.excuse(rank);
     }
 
     /// Breaks a rail to all its peers, as if by itself, for tests of failures.
@@ -313,12 +313,12 @@ impl Portals {
     }
 
     fn take_leave(&mut self) {
-        if self.parts.station.here().is_err() {
+        if self.parts.waiter.here().is_err() {
             // A copy in a child of `fork`: the job, its launcher and its threads belong to the parent.
             self.closed = true;
         } else if !std::mem::replace(&mut self.closed, true) {
             let limit = *self.config().wait.close.get();
-            self.parts.station.close(&mut *self.floor, limit);
+            self.parts.waiter.close(&mut *self.floor, limit);
             self.parts.job.directory().close();
             if let Some(launcher) = self.parts.job.take_launcher() {
                 ends::farewell(&launcher);

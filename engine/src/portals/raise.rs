@@ -11,7 +11,7 @@ use doorbell_job::meet::Key;
 use doorbell_job::meet::remote::Remote;
 use doorbell_job::random;
 use doorbell_job::wait::turns::{Clock, Patience};
-use doorbell_job::wait::{Hook, Station};
+use doorbell_job::wait::{Hook, NodeWaiter};
 use doorbell_oob::Connection;
 use doorbell_sim::SimNet;
 
@@ -175,14 +175,10 @@ pub(crate) fn raise(
     let (floor, collect) = layer;
     let (config, place) = (job.config(), (job.rank(), job.size()));
     let patience = Patience::of(&config.progress, crowded(job.rank(), job.directory(), false));
-    let mut station = Station::new(clock, patience, config, place);
-    station.hook = hook;
-    station.life = life;
-    let parts = Parts {
-        station,
-        collect,
-        job,
-    };
+    let mut waiter = NodeWaiter::new(clock, patience, config, place);
+    waiter.hook = hook;
+    waiter.life = life;
+    let parts = Parts { waiter, collect, job };
     Ok((floor, parts))
 }
 
@@ -200,8 +196,8 @@ fn node(
 /// Waits until all ranks have joined.
 fn begin(mut job: Portals) -> Result<Portals, Error> {
     let within = *job.parts.job.config().job.timeout.get();
-    let usual = std::mem::replace(&mut job.parts.station.limit, within);
+    let usual = std::mem::replace(&mut job.parts.waiter.limit, within);
     job.barrier()?;
-    job.parts.station.limit = usual;
+    job.parts.waiter.limit = usual;
     Ok(job)
 }

@@ -198,7 +198,7 @@ impl Config {
                 .and_then(|number| outside(number, 0, 255, "a function's number at its physical one")),
             "usnic.mac" => (self.usnic.mac.get().as_deref())
                 .filter(|text| mac(text).is_none())
-                .map(|_| "a hardware address of one station, as 02:00:00:00:00:01".to_owned()),
+                .map(|_| "a unicast hardware address, such as 02:00:00:00:00:01".to_owned()),
             _ => None,
         }
     }

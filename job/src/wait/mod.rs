@@ -1,7 +1,7 @@
 //! Waiting: the loop that the waits of all handles share ([`waiter`]), its turns ([`turns`]), and the waits
-//! of a layer above a Portals node ([`Station`]).
+//! of a layer above a Portals node ([`NodeWaiter`]).
 //!
-//! Every wait has a deadline. Those of a [`Station`] end early when a rank is lost, unless the program
+//! Every wait has a deadline. Those of a [`NodeWaiter`] end early when a rank is lost, unless the program
 //! continues without that rank.
 
 mod sleep;
@@ -29,7 +29,7 @@ use crate::meet::remote::Life;
 pub type Hook = Box<dyn FnMut(&Waiting) + Send>;
 
 /// A layer above a Portals node, as its waits drive it.
-pub trait Driven {
+pub trait PollableNode {
     /// Makes one bounded pass without the clock; returns the work found.
     fn poll(&mut self) -> usize;
 
@@ -68,10 +68,10 @@ pub trait Driven {
     /// Excludes what rails hold back now from the waits of later calls.
     fn forget_held(&mut self);
 
-    /// Whether rails hold messages back that they have accepted since [`Driven::forget_held`].
+    /// Whether rails hold messages back that they have accepted since [`PollableNode::forget_held`].
     fn holds_back(&mut self) -> bool;
 
-    /// Excludes what is held back from [`Driven::holds_back`], until its peer takes something.
+    /// Excludes what is held back from [`PollableNode::holds_back`], until its peer takes something.
     fn give_up_held(&mut self);
 
     /// Sends what was accepted; returns whether that is all.
@@ -97,7 +97,7 @@ pub struct LostRank {
 }
 
 /// The clock, the limits and the lost ranks that all waits of this rank share.
-pub struct Station {
+pub struct NodeWaiter {
     /// The process that the rails belong to.
     maker: Maker,
     /// The clock of the job.
@@ -130,7 +130,7 @@ pub struct Station {
 /// The clock is read at least once in this many waits.
 const HOUSEKEEP_EVERY: u32 = 128;
 
-impl Station {
+impl NodeWaiter {
     /// Makes the state of rank `rank` in a job of `size`, with the limits of the settings.
     pub fn new(clock: Clock, patience: Patience, config: &Config, (rank, size): (u32, u32)) -> Self {
         Self {
@@ -182,24 +182,21 @@ impl Station {
     }
 
     /// Makes one bounded pass with everything.
-    pub fn progress<D: Driven>(&mut self, driven: &mut D) -> usize {
+    pub fn progress<D: PollableNode>(&mut self, node: &mut D) -> usize {
         if self.here().is_err() {
             return 0;
         }
         let (clock, rank, mut stopped) = (self.clock.clone(), self.rank, self.stopped);
-        let mut attended = self.attend(driven);
+        let mut attended = self.attend(node);
         let work = waiter::progress(&mut attended, &clock, rank, &mut stopped, |at, now| {
-            at.driven.poll() + at.progress_at(now)
+            at.node.poll() + at.progress_at(now)
         });
         self.stopped = stopped;
         work
     }
 
-    fn attend<'a, D: Driven>(&'a mut self, driven: &'a mut D) -> Attended<'a, D> {
-        Attended {
-            station: self,
-            driven,
-        }
+    fn attend<'a, D: PollableNode>(&'a mut self, node: &'a mut D) -> Attended<'a, D> {
+        Attended { waiter: self, node }
     }
 
     /// Waits until `done` returns something.
@@ -207,31 +204,31 @@ impl Station {
     /// # Errors
     /// [`Error::PeerLost`] when a rank is lost; [`Error::Timeout`] when `limit` passes first.
     #[inline]
-    pub fn wait<D: Driven, R>(
+    pub fn wait<D: PollableNode, R>(
         &mut self,
-        driven: &mut D,
+        node: &mut D,
         limit: Duration,
         what: Awaited,
         done: impl FnMut(&mut D) -> Option<R>,
     ) -> Result<R, Error> {
-        self.wait_by(driven, limit, what, lingers, done)
+        self.wait_by(node, limit, what, lingers, done)
     }
 
-    /// As [`Station::wait`], with a `linger` of the caller's that looks repeatedly for what it waits for.
+    /// As [`NodeWaiter::wait`], with a `linger` of the caller's that looks repeatedly for what it waits for.
     #[inline]
-    pub fn wait_by<D: Driven, R>(
+    pub fn wait_by<D: PollableNode, R>(
         &mut self,
-        driven: &mut D,
+        node: &mut D,
         limit: Duration,
         what: Awaited,
         linger: impl FnMut(&mut D, u32) -> Seen,
         done: impl FnMut(&mut D) -> Option<R>,
     ) -> Result<R, Error> {
         self.here()?;
-        let result = self.look_until(driven, limit, what, linger, done);
+        let result = self.look_until(node, limit, what, linger, done);
         // A wait that finds everything done makes no progress; requests that were held for batching leave all
         // the same.
-        driven.flush();
+        node.flush();
         result
     }
 
@@ -240,40 +237,40 @@ impl Station {
     /// before: that may be for a rank that computes.
     ///
     /// # Errors
-    /// Those of [`Station::wait`].
+    /// Those of [`NodeWaiter::wait`].
     #[inline]
-    pub fn begin<D: Driven, R>(
+    pub fn begin<D: PollableNode, R>(
         &mut self,
-        driven: &mut D,
+        node: &mut D,
         limit: Duration,
         what: Awaited,
         begun: impl FnMut(&mut D) -> Option<R>,
     ) -> Result<R, Error> {
         self.here()?;
-        driven.forget_held();
-        let result = self.look_until(driven, limit, what, lingers, begun)?;
-        self.hand_over(driven, limit, what);
+        node.forget_held();
+        let result = self.look_until(node, limit, what, lingers, begun)?;
+        self.hand_over(node, limit, what);
         Ok(result)
     }
 
     #[inline]
-    fn look_until<D: Driven, R>(
+    fn look_until<D: PollableNode, R>(
         &mut self,
-        driven: &mut D,
+        node: &mut D,
         limit: Duration,
         what: Awaited,
         mut linger: impl FnMut(&mut D, u32) -> Seen,
         mut done: impl FnMut(&mut D) -> Option<R>,
     ) -> Result<R, Error> {
         self.here()?;
-        if let Some(result) = done(driven) {
+        if let Some(result) = done(node) {
             return Ok(result);
         }
         let clock = self.clock.clone();
         let waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
         self.waits = self.waits.wrapping_add(1);
         let is_due = self.waits.is_multiple_of(HOUSEKEEP_EVERY);
-        let mut attended = self.attend(driven);
+        let mut attended = self.attend(node);
         if is_due {
             // Waits that are all short never read the clock by themselves.
             attended.progress_at(clock.now());
@@ -282,8 +279,8 @@ impl Station {
             &mut attended,
             waiter,
             || what,
-            |at, looks| linger(at.driven, looks),
-            |at| done(at.driven),
+            |at, looks| linger(at.node, looks),
+            |at| done(at.node),
         )
     }
 
@@ -291,14 +288,14 @@ impl Station {
     /// another call for long. What is still held back then stays with the rail, and each later call moves it
     /// on.
     #[inline]
-    pub fn hand_over<D: Driven>(&mut self, driven: &mut D, limit: Duration, what: Awaited) {
-        if driven.holds_back() {
+    pub fn hand_over<D: PollableNode>(&mut self, node: &mut D, limit: Duration, what: Awaited) {
+        if node.holds_back() {
             let clock = self.clock.clone();
             let waiter = Waiter::new(&clock, self.patience, limit, self.quiet);
-            let mut attended = self.attend(driven);
-            let holds = &mut |at: &mut Attended<'_, D>| at.driven.holds_back();
+            let mut attended = self.attend(node);
+            let holds = &mut |at: &mut Attended<'_, D>| at.node.holds_back();
             if !waiter::push_out(&mut attended, waiter, &|| what, holds) {
-                driven.give_up_held();
+                node.give_up_held();
             }
         }
     }
@@ -319,19 +316,19 @@ impl Station {
     /// Makes the error of a wait that has reached its limit: the explanation, and what the rails to the ranks
     /// concerned recorded.
     #[cold]
-    pub fn expired<D: Driven>(&self, driven: &D, what: Awaited, waited: Duration) -> Error {
+    pub fn expired<D: PollableNode>(&self, node: &D, what: Awaited, waited: Duration) -> Error {
         let (about, _) = what.concerned();
-        let recent = about.into_iter().flat_map(|rank| driven.recorded(rank));
+        let recent = about.into_iter().flat_map(|rank| node.recorded(rank));
         Error::Timeout(Box::new(Waiting {
             recent: recent.collect(),
-            ..self.explain(driven, what, waited)
+            ..self.explain(node, what, waited)
         }))
     }
 
     #[cold]
-    fn explain<D: Driven>(&self, driven: &D, what: Awaited, waited: Duration) -> Waiting {
+    fn explain<D: PollableNode>(&self, node: &D, what: Awaited, waited: Duration) -> Waiting {
         let mut peers: Vec<String> = self.lost.iter().map(describe).collect();
-        peers.extend(driven.troubles());
+        peers.extend(node.troubles());
         if peers.is_empty() {
             peers.push("no peer is known to be lost, nor a rail to be in trouble".to_owned());
         }
@@ -340,7 +337,7 @@ impl Station {
             what,
             waited,
             peers,
-            is_cut_off: driven.is_cut_off(),
+            is_cut_off: node.is_cut_off(),
             recent: Vec::new(),
         }
     }
@@ -357,22 +354,22 @@ impl Station {
 
     /// Makes the error of a wait that a lost rank has ended.
     #[cold]
-    pub fn peer_lost<D: Driven>(&self, driven: &D, lost: LostRank) -> Error {
+    pub fn peer_lost<D: PollableNode>(&self, node: &D, lost: LostRank) -> Error {
         let reason = LostReason::Peer(lost.reason);
         Error::PeerLost {
             peer: lost.rank,
             why: reason.as_str().to_owned(),
             what: "its pending operations have ended as undeliverable".to_owned(),
-            recent: driven.recorded(lost.rank),
+            recent: node.recorded(lost.rank),
             remedy: reason.advice(),
         }
     }
 
     /// Sends what was accepted and disconnects from the peers, for at most `limit`.
-    pub fn close<D: Driven>(&mut self, driven: &mut D, limit: Duration) {
+    pub fn close<D: PollableNode>(&mut self, node: &mut D, limit: Duration) {
         let alone = self.life.as_ref().is_some_and(Life::is_over);
         let most = if alone { Duration::ZERO } else { limit };
-        waiter::close(&self.clock, most, |now, by| driven.close(now, by));
+        waiter::close(&self.clock, most, |now, by| node.close(now, by));
         if let Some(life) = self.life.take() {
             life.leave(limit);
         }
@@ -381,38 +378,38 @@ impl Station {
 
 /// A layer, with the state that its waits share.
 struct Attended<'a, D> {
-    station: &'a mut Station,
-    driven: &'a mut D,
+    waiter: &'a mut NodeWaiter,
+    node: &'a mut D,
 }
 
-impl<D: Driven> Pollable for Attended<'_, D> {
+impl<D: PollableNode> Pollable for Attended<'_, D> {
     const LINGERS: bool = true;
 
     #[inline]
     fn poll(&mut self) -> usize {
-        self.driven.poll()
+        self.node.poll()
     }
 
     fn progress_at(&mut self, now: Time) -> usize {
-        if let Some(life) = &mut self.station.life
+        if let Some(life) = &mut self.waiter.life
             && let Some(reason) = life.look(now)
         {
-            self.driven.ended(life.peer().0, reason);
+            self.node.ended(life.peer().0, reason);
         }
-        let work = self.driven.progress(now);
-        while let Some((rank, reason)) = self.driven.lost() {
-            self.station.lost.push(LostRank { rank, reason });
+        let work = self.node.progress(now);
+        while let Some((rank, reason)) = self.node.lost() {
+            self.waiter.lost.push(LostRank { rank, reason });
         }
         work
     }
 
     #[inline]
     fn wants_time(&self) -> bool {
-        self.driven.wants_time()
+        self.node.wants_time()
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        self.driven.next_deadline()
+        self.node.next_deadline()
     }
 
     fn must_poll(&self) -> bool {
@@ -421,50 +418,50 @@ impl<D: Driven> Pollable for Attended<'_, D> {
     }
 
     fn sleep(&mut self, longest: Duration) -> bool {
-        let station = &mut *self.station;
-        if station.sleeper.is_none() {
-            station.sleeper = Sleeper::new().ok();
+        let waiter = &mut *self.waiter;
+        if waiter.sleeper.is_none() {
+            waiter.sleeper = Sleeper::new().ok();
         }
-        let Some(sleeper) = &mut station.sleeper else {
+        let Some(sleeper) = &mut waiter.sleeper else {
             return false;
         };
         sleeper.begin();
-        if let Some(descriptor) = station.life.as_mut().and_then(Life::arm) {
+        if let Some(descriptor) = waiter.life.as_mut().and_then(Life::arm) {
             sleeper.watch(descriptor.as_fd());
         }
-        let works = self.driven.arm(&mut |descriptor| sleeper.watch(descriptor));
+        let works = self.node.arm(&mut |descriptor| sleeper.watch(descriptor));
         !works && sleeper.sleep(longest)
     }
 
     fn disarm(&mut self) {
-        self.driven.disarm();
+        self.node.disarm();
     }
 
     fn explain(&self, what: Awaited, waited: Duration) -> Waiting {
-        self.station.explain(self.driven, what, waited)
+        self.waiter.explain(self.node, what, waited)
     }
 
     fn expired(&self, what: Awaited, waited: Duration) -> Error {
-        self.station.expired(self.driven, what, waited)
+        self.waiter.expired(self.node, what, waited)
     }
 
     fn notice(&mut self, waiting: &Waiting) {
-        self.station.complain(waiting);
+        self.waiter.complain(waiting);
     }
 
     fn here(&self) -> Result<(), Error> {
-        self.station.here()
+        self.waiter.here()
     }
 
     fn hopeless(&self, what: Awaited) -> Option<Error> {
-        let lost = self.station.missed(what)?;
-        Some(self.station.peer_lost(self.driven, lost))
+        let lost = self.waiter.missed(what)?;
+        Some(self.waiter.peer_lost(self.node, lost))
     }
 }
 
 #[inline]
-fn lingers<D: Driven>(driven: &mut D, looks: u32) -> Seen {
-    match driven.linger(looks) {
+fn lingers<D: PollableNode>(node: &mut D, looks: u32) -> Seen {
+    match node.linger(looks) {
         true => Seen::Something,
         false => Seen::Nothing,
     }
