@@ -153,7 +153,7 @@ pub(super) fn refuse(connection: &mut Connection, exit: Exit, reason: &str) {
 
 pub(super) fn meeting_error(reason: String) -> Error {
     Error::Meeting {
-        root: "the meeting with new ranks".to_owned(),
+        root: "the listener for new ranks".to_owned(),
         reason,
     }
 }

@@ -201,7 +201,7 @@ fn hostile_words_are_the_end_of_the_meeting_and_said_to_all() {
         (Vec::new(), "does not parse"),
         (b"{\"hello\": 3}".to_vec(), "does not parse"),
         (other, "are of doorbell 99.0  and"),
-        (of(&word_of(1, 3)), "it is rank 1, which is taken already"),
+        (of(&word_of(1, 3)), "claims to be rank 1, which is taken already"),
         (of(&word_of(3, 3)), "rank 3 is not in a job of 3"),
         (of(&word_of(2, 9)), "DOORBELL_SIZE is 9 at rank 2"),
         (of(&keyed), "out of turn"),
