@@ -1,0 +1,34 @@
+//! libfabric for Rust: its types, checked against its headers.
+//!
+//! ```text
+//!   abi        the headers' structures, tables of functions and constants
+//!   layout     the same as data: sizes, offsets, the API level of each field; compared with header folders
+//!   bits       bits whose meaning changed between releases
+//! ```
+//!
+//! It is built without libfabric and links nothing of it: a provider needs the types alone, a client loads
+//! the library when it runs. It depends on no other crate of this project.
+//!
+//! # API levels
+//! Structures and tables only ever grow at their end, and a caller names by an API level the release that it
+//! was written for. So every field has the [`Level`] that brought it: [`field_at`] reads a field only of a
+//! caller that has it, [`Layout::size_at`] returns how much of a structure such a caller has. A structure
+//! that is allocated here is the largest that is known; fill it from [`Layout::zeroed`].
+#![allow(non_camel_case_types)] // the names of C
+
+#[macro_use]
+mod declare;
+
+#[allow(missing_docs)] // fields, entries and constants have the names of C: the man pages describe them
+pub mod abi;
+pub mod bits;
+pub mod layout;
+mod level;
+
+pub use abi::{
+    atomic::*, av::*, cm::*, cntr::*, collective::*, cq::*, domain::*, endpoint::*, eq::*, errno::*,
+    fabric::*, flags::*, info::*, mr::*, msg::*, nic::*, provider::*, rma::*, tagged::*, trigger::*,
+    usnic::*, wait::*, xpu::*,
+};
+pub use layout::Layout;
+pub use level::{Level, NoLevel};

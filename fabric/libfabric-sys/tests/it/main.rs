@@ -1,0 +1,3 @@
+//! What the crate promises, against the tables of five releases.
+
+mod tables;
