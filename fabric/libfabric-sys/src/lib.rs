@@ -1,9 +1,10 @@
-//! libfabric for Rust: its types, checked against its headers.
+//! libfabric for Rust: its types, checked against its headers; the library, loaded at run time.
 //!
 //! ```text
 //!   abi        the headers' structures, tables of functions and constants
 //!   layout     the same as data: sizes, offsets, the API level of each field; compared with header folders
 //!   bits       bits whose meaning changed between releases
+//!   library    libfabric.so.1, found by the dynamic loader; fi_getinfo and its kin
 //! ```
 //!
 //! It is built without libfabric and links nothing of it: a provider needs the types alone, a client loads
@@ -14,6 +15,25 @@
 //! was written for. So every field has the [`Level`] that brought it: [`field_at`] reads a field only of a
 //! caller that has it, [`Layout::size_at`] returns how much of a structure such a caller has. A structure
 //! that is allocated here is the largest that is known; fill it from [`Layout::zeroed`].
+//!
+//! # Example
+//! ```
+//! use libfabric_sys::{Library, LibraryError};
+//!
+//! let library = match Library::open() {
+//!     Ok(library) => library,
+//!     Err(error @ LibraryError::None { .. }) => {
+//!         println!("{error}");
+//!         return Ok(());
+//!     }
+//!     Err(error) => return Err(error.into()),
+//! };
+//! println!("libfabric {}", library.release());
+//! for names in library.getinfo(library.level(), None, None, 0, None)?.names() {
+//!     println!("{} {} {}", names.provider, names.fabric, names.domain);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![allow(non_camel_case_types)] // the names of C
 
 #[macro_use]
@@ -24,6 +44,7 @@ pub mod abi;
 pub mod bits;
 pub mod layout;
 mod level;
+pub mod library;
 
 pub use abi::{
     atomic::*, av::*, cm::*, cntr::*, collective::*, cq::*, domain::*, endpoint::*, eq::*, errno::*,
@@ -32,3 +53,4 @@ pub use abi::{
 };
 pub use layout::Layout;
 pub use level::{Level, NoLevel};
+pub use library::{CallError, InfoList, Library, LibraryError, Names};
