@@ -1,10 +1,12 @@
-//! libfabric for Rust: its types, checked against its headers; the library, loaded at run time.
+//! libfabric for Rust: its types, checked against its headers; the library, loaded at run time; the calls of
+//! its headers.
 //!
 //! ```text
 //!   abi        the headers' structures, tables of functions and constants
 //!   layout     the same as data: sizes, offsets, the API level of each field; compared with header folders
 //!   bits       bits whose meaning changed between releases
 //!   library    libfabric.so.1, found by the dynamic loader; fi_getinfo and its kin
+//!   calls      what the headers define as inline functions, through an object's tables
 //! ```
 //!
 //! It is built without libfabric and links nothing of it: a provider needs the types alone, a client loads
@@ -42,6 +44,7 @@ mod declare;
 #[allow(missing_docs)] // fields, entries and constants have the names of C: the man pages describe them
 pub mod abi;
 pub mod bits;
+pub mod calls;
 pub mod layout;
 mod level;
 pub mod library;
@@ -50,6 +53,10 @@ pub use abi::{
     atomic::*, av::*, cm::*, cntr::*, collective::*, cq::*, domain::*, endpoint::*, eq::*, errno::*,
     fabric::*, flags::*, info::*, mr::*, msg::*, nic::*, provider::*, rma::*, tagged::*, trigger::*,
     usnic::*, wait::*, xpu::*,
+};
+pub use calls::{
+    addresses::*, collectives::*, composed::*, endpoints::*, memory::*, messages::*, objects::*, onesided::*,
+    queues::*,
 };
 pub use layout::Layout;
 pub use level::{Level, NoLevel};
