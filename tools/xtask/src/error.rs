@@ -77,6 +77,9 @@ pub enum Error {
     /// Two hosts to measure between could not be set up.
     #[error("{0}")]
     Lab(String),
+    /// Headers of libfabric could not be measured.
+    #[error("{0}")]
+    Headers(String),
     /// What has changed could not be found out.
     #[error("{0}")]
     Changed(String),

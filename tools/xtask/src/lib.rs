@@ -7,7 +7,7 @@
 //! over a faulty simulated network, `soak` exchanges messages for a long time, `links` measures the udp rail
 //! between two hosts, `rails` breaks links under several of them, `instructions` counts what a message costs,
 //! `lab` proves in emulated machines what needs other NICs and kernels, `clients` runs programs of others
-//! over libportals.
+//! over libportals, `ofi-layouts` compares libfabric's headers with the types of `fabric/libfabric-sys`.
 #![forbid(unsafe_code)]
 
 mod arrows;
@@ -21,6 +21,7 @@ mod lexer;
 mod licences;
 mod links;
 mod lock;
+mod ofi_layouts;
 mod prose;
 mod rails;
 mod simulate;
@@ -69,6 +70,9 @@ enum Command {
     /// Build Open MPI, OpenSHMEM, GASNet and others from source trees against libportals, and run their tests
     #[command(after_help = clients::HELP)]
     Clients(clients::Options),
+    /// Measure libfabric's headers, and compare them with the types of fabric/libfabric-sys
+    #[command(after_help = ofi_layouts::HELP)]
+    OfiLayouts(ofi_layouts::Options),
     /// Prove in emulated machines what needs NICs and kernels that this one does not have
     #[command(after_help = lab::HELP)]
     Lab(lab::Options),
@@ -105,6 +109,8 @@ Examples:
   cargo xtask instructions             what a small message costs, with one rail and with three
   cargo xtask lab                      emulated NICs and other kernels, in virtual machines
   cargo xtask clients --from ~/src     Open MPI, OpenSHMEM, GASNet over libportals, from source trees there
+  cargo xtask ofi-layouts --headers /usr/include
+                                       libfabric's headers against the types of fabric/libfabric-sys
   cargo xtask fuzz --seconds 600       ten minutes of each fuzzer
   cargo xtask soak usnic --minutes 60  an hour of mixed traffic over a modelled VIC; see its --help
   cargo xtask simulate --seeds 200     200 seeds over each class of faults; see its --help";
@@ -133,6 +139,7 @@ fn run(cli: Cli) -> Result<bool, Error> {
         Command::Rails(options) => rails::run(&workspace, &options),
         Command::Instructions(options) => instructions::run(&workspace, &options),
         Command::Clients(options) => clients::run(&workspace, &options),
+        Command::OfiLayouts(options) => ofi_layouts::run(&workspace, &options),
         Command::Lab(options) => lab::run(&workspace, &options),
         Command::Fuzz(options) => fuzz::run(&workspace, &options),
         Command::Soak { arguments } => soak::run(&workspace, &arguments),

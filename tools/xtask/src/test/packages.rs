@@ -56,7 +56,8 @@ const PACKAGES: &[Package] = &[
         program: "iperf3",
         steps: &["test"],
     },
-    // tools/lab/tests/it/peers.rs compares with some of the peers, and looks at the page
+    // tools/lab/tests/it/peers.rs compares with some of the peers, and looks at the page; the tests of
+    // fabric/libfabric-sys use the library that comes with libfabric-bin
     Package {
         name: "ucx-utils",
         program: "ucx_perftest",
@@ -65,6 +66,12 @@ const PACKAGES: &[Package] = &[
     Package {
         name: "libfabric-bin",
         program: "fi_pingpong",
+        steps: &["test"],
+    },
+    // `cargo xtask ofi-layouts` compares its headers with our types: tools/xtask/src/ofi_layouts/tests.rs
+    Package {
+        name: "libfabric-dev",
+        program: "/usr/include/rdma/fabric.h",
         steps: &["test"],
     },
     Package {
@@ -83,7 +90,8 @@ const PACKAGES: &[Package] = &[
         program: "mpiexec.hydra",
         steps: &["test"],
     },
-    // am/portals/abi/tests and tools/tests/it/portals.rs compile programs in C
+    // am/portals/abi/tests, tools/tests/it/portals.rs and the tests of fabric/libfabric-sys compile programs
+    // in C
     Package {
         name: "gcc",
         program: "gcc",
