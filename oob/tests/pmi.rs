@@ -59,8 +59,8 @@ fn job<D: Dialect>(speaks: Speaks, size: usize, vallen: usize, length: usize) {
                 assert_eq!(launcher.get(0, "empty", LIMIT).unwrap(), b"");
                 let absent = launcher.get(1, "nothing", LIMIT).unwrap_err();
                 assert_eq!((absent.code(), absent.exit().number()), ("launch.absent", 4));
-                // That was an answer like another one: the door is still good.
-                door.fence(LIMIT).unwrap();
+                // That was an answer like another one: the launcher is still usable.
+                launcher.fence(LIMIT).unwrap();
                 launcher.finalize(LIMIT).unwrap();
                 let after = launcher.fence(LIMIT).unwrap_err();
                 assert_eq!(after.code(), "launch.state");
@@ -140,7 +140,7 @@ fn what_no_launcher_takes_is_not_sent() {
     let much = launcher.put("k", &vec![0; (1 << 20) + 1], LIMIT).unwrap_err();
     assert!(much.to_string().contains("a value of 1048577 bytes"), "{much}");
     // None of this was sent to it.
-    door.put("k", b"v", LIMIT).unwrap();
+    launcher.put("k", b"v", LIMIT).unwrap();
     launcher.fence(LIMIT).unwrap();
     assert_eq!(launcher.get(0, "k", LIMIT).unwrap(), b"v");
     // The server holds that each key is given once.
