@@ -43,18 +43,18 @@ fn every_line_is_answered_and_endless_ones_are_not_kept() {
 fn excess_clients_are_left_at_once_and_others_are_served_beside_a_flood() {
     let service = Running::start("", None);
     let mut flood: Vec<UnixStream> = (0..20).map(|_| connect(&service)).collect();
-    for door in &mut flood {
+    for client in &mut flood {
         // No answers are read: the service must not wait for that.
-        door.write_all(&b"state\n".repeat(500)).unwrap();
+        client.write_all(&b"state\n".repeat(500)).unwrap();
     }
     assert!(service.resolve("127.0.0.1").is_ok());
     assert!(!service.state()["endpoints"].is_null());
     let more: Vec<UnixStream> = (0..40).map(|_| connect(&service)).collect();
     // The last ones were too many; those that were let in receive nothing.
     let mut last_first = more.into_iter().rev();
-    let is_left = last_first.any(|mut door| {
-        door.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
-        matches!(door.read(&mut [0; 1]), Ok(0))
+    let is_left = last_first.any(|mut client| {
+        client.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+        matches!(client.read(&mut [0; 1]), Ok(0))
     });
     assert!(is_left, "some are too many");
     drop(flood);

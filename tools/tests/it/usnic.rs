@@ -154,7 +154,7 @@ fn what_is_missing_is_named_with_the_command_that_starts_it() {
         reports(&[], 0, &["usable"]);
     }
     // The settings are those that a rail has.
-    tells(
+    reports(
         &[("DOORBELL_USNIC_AGENT", "none.sock")],
         1,
         &["broken   agent", "none.sock"],
@@ -219,7 +219,7 @@ fn what_is_missing_is_named_with_the_command_that_starts_it() {
         std::thread::sleep(Duration::from_millis(100));
     }
     // Without another function, a frame goes to itself and comes back by the switch.
-    tells(&[], 0, &["usable", "to its own address"]);
+    reports(&[], 0, &["usable", "to its own address"]);
     assert_eq!((agent.end(), model.end()), (Some(0), Some(0)));
 }
 
