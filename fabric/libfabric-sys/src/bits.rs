@@ -5,9 +5,6 @@
 //! length, and one of level 2.0 means receives from exactly one source. Which release had which was found by
 //! compiling a probe against the headers of each release from 1.0 on.
 
-use crate::abi::flags::{
-    FI_EXACT_DIRECTED_RECV, FI_LOCAL_MR, FI_TAGGED_DIRECTED_RECV, FI_TAGGED_MULTI_RECV, FI_XPU,
-};
 use crate::level::Level;
 
 /// The words that have bits which changed.
@@ -36,121 +33,42 @@ pub struct Meaning {
     pub until: Option<Level>,
 }
 
-const fn gone(word: Word, bit: u32, name: &'static str, since: Level, until: Level) -> Meaning {
+const CAPS: Word = Word::Capabilities;
+const MODE: Word = Word::Mode;
+const REGISTRATION: Word = Word::Registration;
+
+/// Every meaning of every bit that changed: word, bit, name, the first release with it, and the first without
+/// it.
+pub const CHANGED: &[Meaning] = &[
+    bit(CAPS, 22, "FI_PRIORITY", "1.11", "1.21"),
+    bit(CAPS, 44, "FI_XPU_TRIGGER", "1.15", "1.21"),
+    bit(CAPS, 44, "FI_XPU", "2.7", ""),
+    bit(CAPS, 45, "FI_TAGGED_DIRECTED_RECV", "2.0", ""),
+    bit(CAPS, 46, "FI_TAGGED_MULTI_RECV", "2.0", ""),
+    bit(CAPS, 48, "FI_VARIABLE_MSG", "1.7", "1.21"),
+    bit(CAPS, 48, "FI_EXACT_DIRECTED_RECV", "2.0", ""),
+    bit(MODE, 51, "FI_BUFFERED_RECV", "1.7", "2.0"),
+    bit(MODE, 53, "FI_RESTRICTED_COMP", "1.5", "1.21"),
+    bit(MODE, 54, "FI_NOTIFY_FLAGS_ONLY", "1.5", "1.21"),
+    bit(REGISTRATION, 40, "FI_MR_DMABUF", "1.20", ""),
+    bit(REGISTRATION, 41, "FI_MR_SINGLE_USE", "2.0", ""),
+    bit(REGISTRATION, 45, "FI_HMEM_HOST_ALLOC", "1.14", ""),
+    bit(REGISTRATION, 46, "FI_HMEM_DEVICE_ONLY", "1.13", ""),
+];
+
+const fn bit(word: Word, bit: u32, name: &'static str, since: &str, until: &str) -> Meaning {
     Meaning {
         word,
         bit: 1 << bit,
         name,
-        since,
-        until: Some(until),
+        since: Level::literal(since),
+        until: if until.is_empty() {
+            None
+        } else {
+            Some(Level::literal(until))
+        },
     }
 }
-
-const fn here(word: Word, bit: u64, name: &'static str, since: Level) -> Meaning {
-    Meaning {
-        word,
-        bit,
-        name,
-        since,
-        until: None,
-    }
-}
-
-const fn release(major: u16, minor: u16) -> Level {
-    Level::new(major, minor)
-}
-
-/// Every meaning of every bit that changed, in the order of the releases.
-pub const CHANGED: &[Meaning] = &[
-    gone(
-        Word::Capabilities,
-        22,
-        "FI_PRIORITY",
-        release(1, 11),
-        release(1, 21),
-    ),
-    gone(
-        Word::Capabilities,
-        44,
-        "FI_XPU_TRIGGER",
-        release(1, 15),
-        release(1, 21),
-    ),
-    here(Word::Capabilities, FI_XPU, "FI_XPU", Level::NEXT),
-    here(
-        Word::Capabilities,
-        FI_TAGGED_DIRECTED_RECV,
-        "FI_TAGGED_DIRECTED_RECV",
-        release(2, 0),
-    ),
-    here(
-        Word::Capabilities,
-        FI_TAGGED_MULTI_RECV,
-        "FI_TAGGED_MULTI_RECV",
-        release(2, 0),
-    ),
-    gone(
-        Word::Capabilities,
-        48,
-        "FI_VARIABLE_MSG",
-        release(1, 7),
-        release(1, 21),
-    ),
-    here(
-        Word::Capabilities,
-        FI_EXACT_DIRECTED_RECV,
-        "FI_EXACT_DIRECTED_RECV",
-        release(2, 0),
-    ),
-    gone(Word::Mode, 51, "FI_BUFFERED_RECV", release(1, 7), release(2, 0)),
-    gone(
-        Word::Mode,
-        53,
-        "FI_RESTRICTED_COMP",
-        release(1, 5),
-        release(1, 21),
-    ),
-    gone(
-        Word::Mode,
-        54,
-        "FI_NOTIFY_FLAGS_ONLY",
-        release(1, 5),
-        release(1, 21),
-    ),
-    // Still in the headers, and without effect from the level on that has FI_MR_LOCAL in its place
-    // (fi_mr(3)).
-    gone(
-        Word::Mode,
-        FI_LOCAL_MR.trailing_zeros(),
-        "FI_LOCAL_MR",
-        release(1, 0),
-        release(1, 5),
-    ),
-    here(
-        Word::Registration,
-        crate::abi::mr::FI_HMEM_DEVICE_ONLY,
-        "FI_HMEM_DEVICE_ONLY",
-        release(1, 13),
-    ),
-    here(
-        Word::Registration,
-        crate::abi::mr::FI_HMEM_HOST_ALLOC,
-        "FI_HMEM_HOST_ALLOC",
-        release(1, 14),
-    ),
-    here(
-        Word::Registration,
-        crate::abi::mr::FI_MR_DMABUF,
-        "FI_MR_DMABUF",
-        release(1, 20),
-    ),
-    here(
-        Word::Registration,
-        crate::abi::mr::FI_MR_SINGLE_USE,
-        "FI_MR_SINGLE_USE",
-        release(2, 0),
-    ),
-];
 
 impl Meaning {
     /// Whether a caller of this API level means it.
@@ -210,7 +128,7 @@ pub fn read(word: Word, bits: u64, level: Level) -> Read {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::flags::{FI_CONTEXT, FI_MSG};
+    use crate::abi::flags::{FI_CONTEXT, FI_EXACT_DIRECTED_RECV, FI_MSG, FI_TAGGED_MULTI_RECV};
 
     #[test]
     fn one_bit_means_two_things_to_callers_of_two_releases() {

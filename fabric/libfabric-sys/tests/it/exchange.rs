@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use libfabric_sys::{FI_ENODATA, FI_RECV, FI_TAGGED, FI_WRITE};
+use libfabric_sys::{FI_ENODATA, FI_RECV, FI_TAGGED, FI_WRITE, Level};
 
 use crate::installed::library;
 use crate::opened::Pair;
@@ -13,6 +13,10 @@ fn exchange(test: &str, provider: &str, node: Option<&CStr>) {
         Ok(library) => library,
         Err(reason) => return doorbell_testing::skipped(test, &reason),
     };
+    if provider == "shm" && library.release().has(Level::new(2, 0)) {
+        let reason = "shm of libfabric 2.5 was seen to crash between two endpoints of one process";
+        return doorbell_testing::skipped(test, reason);
+    }
     let mut pair = match Pair::open(library, provider, node) {
         Ok(pair) => pair,
         Err(error) if error.number == FI_ENODATA => {
