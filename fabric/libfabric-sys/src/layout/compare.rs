@@ -56,10 +56,8 @@ pub struct Comparison {
 }
 
 impl fmt::Display for Comparison {
+    /// Writes the counts in one line; the differences are lines of their own.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for difference in &self.differences {
-            writeln!(f, "{difference}")?;
-        }
         let Self {
             structures,
             tables,

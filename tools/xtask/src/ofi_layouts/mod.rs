@@ -50,6 +50,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
         None => {}
     }
     let comparison = compare::with(&table);
+    for difference in &comparison.differences {
+        println!("{difference}");
+    }
     println!(
         "libfabric {}, {}: {comparison}",
         table.release,
