@@ -66,7 +66,7 @@ pub struct Interface(u32);
 /// The direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Way {
+pub enum Direction {
     /// The packet was received.
     In = 1,
     /// The packet was sent.
@@ -95,7 +95,7 @@ pub struct Packet<'a> {
     /// The time, on the clock whose epoch was passed to [`Writer::new`].
     pub at: Time,
     /// The direction of the packet.
-    pub way: Way,
+    pub direction: Direction,
     /// The headers that it lacks.
     pub wrap: Wrap,
     /// The bytes of the packet, in pieces; each is read once.
@@ -110,7 +110,7 @@ pub struct Packet<'a> {
 ///
 /// ```
 /// use doorbell_fabric::memory::SharedBytes;
-/// use doorbell_fabric::pcapng::{Packet, Way, Wrap, Writer};
+/// use doorbell_fabric::pcapng::{Packet, Direction, Wrap, Writer};
 /// use doorbell_fabric::time::Time;
 ///
 /// let mut file = Vec::new();
@@ -120,7 +120,7 @@ pub struct Packet<'a> {
 /// writer.packet(&Packet {
 ///     interface: eth0,
 ///     at: Time::from_nanos(7),
-///     way: Way::Out,
+///     direction: Direction::Out,
 ///     wrap,
 ///     bytes: &[SharedBytes::of(b"head"), SharedBytes::of(b"body")],
 ///     id: 1,
@@ -232,7 +232,7 @@ impl<W: Write> Writer<W> {
                 self.option(COMMENT, text.as_bytes());
             }
         }
-        self.option(FLAGS, &u32::from(packet.way as u8).to_le_bytes());
+        self.option(FLAGS, &u32::from(packet.direction as u8).to_le_bytes());
         if packet.id != 0 {
             self.option(PACKET_ID, &packet.id.to_le_bytes());
         }

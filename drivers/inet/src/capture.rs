@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::memory::SharedBytes;
-use doorbell_fabric::pcapng::{Interface, Packet, Way, Wrap, Writer};
+use doorbell_fabric::pcapng::{Direction, Interface, Packet, Wrap, Writer};
 
 /// The pcapng writer of a capture.
 pub type CaptureWriter = Writer<Box<dyn Write + Send>>;
@@ -71,7 +71,7 @@ impl Tap {
 
     /// Writes one frame.
     #[cold]
-    pub fn frame(&self, way: Way, channel: usize, other: RemoteEnd, bytes: &[u8]) {
+    pub fn frame(&self, direction: Direction, channel: usize, other: RemoteEnd, bytes: &[u8]) {
         let mut shared = self.shared();
         let shared = &mut *shared;
         let other = match other {
@@ -84,7 +84,7 @@ impl Tap {
         let (own, Some(other)) = (shared.own[channel], other) else {
             return;
         };
-        let (from, to) = if way == Way::Out {
+        let (from, to) = if direction == Direction::Out {
             (own, other)
         } else {
             (other, own)
@@ -93,7 +93,7 @@ impl Tap {
             writer.packet(&Packet {
                 interface: shared.interface,
                 at: shared.clock.now(),
-                way,
+                direction,
                 wrap: Wrap::Udp { from, to },
                 bytes: &[SharedBytes::of(bytes)],
                 id: 0,

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use doorbell_fabric::ether::{Arrived, HEADERS_IPV6, NEIGHBOUR_PACKET_MAX, NeighbourMessage};
 use doorbell_fabric::memory::SharedBytes;
-use doorbell_fabric::pcapng::Way;
+use doorbell_fabric::pcapng::Direction;
 use rustc_hash::FxHashMap;
 
 use crate::capture::{RemoteEnd, Tap};
@@ -185,7 +185,7 @@ impl Demux {
             } else {
                 RemoteEnd::Peer(from)
             };
-            tap.frame(Way::In, channel, other, &frame.to_vec());
+            tap.frame(Direction::In, channel, other, &frame.to_vec());
         }
     }
 

@@ -185,7 +185,7 @@ impl<R: SendRing> PacketTx<R> {
                 .skip(place + headers)
                 .take(length - headers);
             tap.frame(
-                pcapng::Way::Out,
+                pcapng::Direction::Out,
                 channel,
                 RemoteEnd::Peer(peer.0),
                 &frame.to_vec(),

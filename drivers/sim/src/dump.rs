@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use doorbell_fabric::datagram::Channel;
 use doorbell_fabric::memory::SharedBytes;
-use doorbell_fabric::pcapng::{Interface, Packet, Way, Wrap, Writer};
+use doorbell_fabric::pcapng::{Direction, Interface, Packet, Wrap, Writer};
 
 use crate::fault::Fate;
 use crate::net::SimNet;
@@ -81,14 +81,14 @@ impl SimNet {
 impl Net {
     /// Writes the frame at `place`, as `nic` sees it.
     #[inline]
-    pub(crate) fn tap(&mut self, place: u32, nic: u32, way: Way, fate: Option<Fate>) {
+    pub(crate) fn tap(&mut self, place: u32, nic: u32, direction: Direction, fate: Option<Fate>) {
         if self.dump.is_some() {
-            self.write_frame(place, nic, way, fate);
+            self.write_frame(place, nic, direction, fate);
         }
     }
 
     #[cold]
-    fn write_frame(&mut self, place: u32, nic: u32, way: Way, fate: Option<Fate>) {
+    fn write_frame(&mut self, place: u32, nic: u32, direction: Direction, fate: Option<Fate>) {
         let (frame, seen) = (&self.frames[place], &self.nics[nic as usize]);
         let (from, to) = (self.nics[frame.from as usize].rank, frame.to_rank);
         let Some(dump) = &mut self.dump else {
@@ -115,7 +115,7 @@ impl Net {
         dump.writer.packet(&Packet {
             interface,
             at: self.now,
-            way,
+            direction,
             wrap: Wrap::Udp {
                 from: end(from),
                 to: end(to),

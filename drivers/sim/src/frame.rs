@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicUsize;
 use doorbell_fabric::datagram::{Channel, FrameId};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{Body, PeerIndex, Refused};
-use doorbell_fabric::pcapng::Way;
+use doorbell_fabric::pcapng::Direction;
 use doorbell_fabric::time::Time;
 
 use crate::agenda::{Due, channel_index};
@@ -228,11 +228,11 @@ impl Net {
         self.note(Happened::Frame, nic, to.unwrap_or(nic), id, length);
         match self.set_out(place, to, link) {
             Ok((leaves, effect)) => {
-                self.tap(place, nic, Way::Out, None);
+                self.tap(place, nic, Direction::Out, None);
                 self.multiply(place, leaves, effect);
             }
             Err(fate) => {
-                self.tap(place, nic, Way::Out, Some(fate));
+                self.tap(place, nic, Direction::Out, Some(fate));
                 self.drop_frame(place, to.unwrap_or(nic), fate);
             }
         }
@@ -302,7 +302,7 @@ impl Net {
 
     /// A frame that got as far as its receiver's port is not taken.
     fn refuse(&mut self, place: u32, to: u32, fate: Fate) {
-        self.tap(place, to, Way::In, Some(fate));
+        self.tap(place, to, Direction::In, Some(fate));
         self.drop_frame(place, to, fate);
     }
 
@@ -339,7 +339,7 @@ impl Net {
             self.stats(to).stale += 1;
             self.frames[place].marks.add(Marks::STALE);
         }
-        self.tap(place, to, Way::In, None);
+        self.tap(place, to, Direction::In, None);
         if let Some(frame) = self.frames.remove(place) {
             self.note(Happened::FrameArrived, nic, to, id, length);
             self.stats(to).frames_delivered += 1;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use doorbell_fabric::datagram::{Channel, Frame, Receive};
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{PeerIndex, Refused};
-use doorbell_fabric::pcapng::Way;
+use doorbell_fabric::pcapng::Direction;
 use doorbell_inet::{RemoteEnd, Tap};
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;
@@ -279,7 +279,7 @@ impl UdpRx {
         if let Some(tap) = &self.tap {
             inbox
                 .newest(frames as usize)
-                .for_each(|bytes| tap.frame(Way::In, channel, from, bytes));
+                .for_each(|bytes| tap.frame(Direction::In, channel, from, bytes));
         }
         frames
     }

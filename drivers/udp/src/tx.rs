@@ -149,7 +149,7 @@ impl Queue {
         let (posts, mut bytes) = self.waiting();
         for post in &posts[..n] {
             let (frame, rest) = bytes.split_at(post.length as usize);
-            tap.frame(pcapng::Way::Out, channel, RemoteEnd::Peer(post.peer), frame);
+            tap.frame(pcapng::Direction::Out, channel, RemoteEnd::Peer(post.peer), frame);
             bytes = rest;
         }
     }

@@ -301,7 +301,7 @@ impl XdpTx {
                 let place = chunks[at / self.chunk] as usize * self.chunk + at % self.chunk;
                 frame.extend(self.memory.as_shared().skip(place).take(n).to_vec());
             }
-            tap.frame(pcapng::Way::Out, channel, RemoteEnd::Peer(peer.0), &frame);
+            tap.frame(pcapng::Direction::Out, channel, RemoteEnd::Peer(peer.0), &frame);
         }
     }
 

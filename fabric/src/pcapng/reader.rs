@@ -4,8 +4,8 @@
 use thiserror::Error;
 
 use super::{
-    COMMENT, END, ENHANCED, ETHERNET, FLAGS, IF_DESCRIPTION, IF_NAME, IF_RESOLUTION, INTERFACE, MAGIC,
-    NANOSECONDS, PACKET_ID, SECTION, Way,
+    COMMENT, Direction, END, ENHANCED, ETHERNET, FLAGS, IF_DESCRIPTION, IF_NAME, IF_RESOLUTION, INTERFACE,
+    MAGIC, NANOSECONDS, PACKET_ID, SECTION,
 };
 use crate::time::Time;
 
@@ -43,7 +43,7 @@ pub struct PacketBlock<'a> {
     /// Nanoseconds since 1970.
     pub at: Time,
     /// The direction of the packet.
-    pub way: Way,
+    pub direction: Direction,
     /// The bytes of the packet, from the Ethernet header on.
     pub bytes: &'a [u8],
     /// How long it was before it was cut off.
@@ -171,7 +171,7 @@ fn packet(body: &[u8], interfaces: u32) -> Result<Block<'_>, &'static str> {
     let padded = kept.checked_next_multiple_of(4).ok_or(short)?;
     let rest = &body[20..];
     let (bytes, options) = rest.split_at_checked(padded).ok_or(short)?;
-    let (mut way, mut id, mut comments) = (None, 0, Vec::new());
+    let (mut direction, mut id, mut comments) = (None, 0, Vec::new());
     each_option(options, |code, value| {
         match code {
             COMMENT => comments.push(text(value)?),
@@ -179,10 +179,10 @@ fn packet(body: &[u8], interfaces: u32) -> Result<Block<'_>, &'static str> {
                 id = u64::from_le_bytes(value.try_into().map_err(|_| "the number has a wrong length")?)
             }
             FLAGS => {
-                way = match word(value, 0).map(|flags| flags & 3) {
-                    Some(1) => Some(Way::In),
-                    Some(2) => Some(Way::Out),
-                    _ => return Err("the packet went no way"),
+                direction = match word(value, 0).map(|flags| flags & 3) {
+                    Some(1) => Some(Direction::In),
+                    Some(2) => Some(Direction::Out),
+                    _ => return Err("the packet has no direction"),
                 }
             }
             _ => {}
@@ -192,7 +192,7 @@ fn packet(body: &[u8], interfaces: u32) -> Result<Block<'_>, &'static str> {
     Ok(Block::Packet(PacketBlock {
         interface,
         at: Time::from_nanos(high << 32 | low),
-        way: way.ok_or("the packet went no way")?,
+        direction: direction.ok_or("the packet has no direction")?,
         bytes: &bytes[..kept],
         original,
         id,

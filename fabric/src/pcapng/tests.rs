@@ -18,7 +18,7 @@ fn plain<'a>(interface: Interface, bytes: &'a [SharedBytes<'a>]) -> Packet<'a> {
     Packet {
         interface,
         at: Time::ZERO,
-        way: Way::In,
+        direction: Direction::In,
         wrap: udp(FROM_4, TO_4),
         bytes,
         id: 0,
@@ -38,7 +38,7 @@ fn the_bytes_are_these() {
     writer.packet(&Packet {
         interface,
         at: Time::from_nanos(0x1_0000_0002),
-        way: Way::Out,
+        direction: Direction::Out,
         wrap: udp(FROM_4, TO_4),
         bytes: &[SharedBytes::of(b"ab"), SharedBytes::of(b"c")],
         id: 7,
@@ -73,14 +73,14 @@ fn what_is_written_is_read_back() {
     let first = writer.interface("udp:eth0", "a rail");
     let second = writer.interface("udp:eth1", "");
     let body = vec![0x5a; 1471];
-    for (interface, way, length, id) in [
-        (first, Way::In, 0, 0),
-        (second, Way::Out, 1, 9),
-        (first, Way::Out, 1471, u64::MAX),
+    for (interface, direction, length, id) in [
+        (first, Direction::In, 0, 0),
+        (second, Direction::Out, 1, 9),
+        (first, Direction::Out, 1471, u64::MAX),
     ] {
         writer.packet(&Packet {
             at: Time::from_nanos(length as u64),
-            way,
+            direction,
             bytes: &[SharedBytes::of(&body[..length])],
             id,
             comments: &["one", "", "two"][..length.min(3)],
@@ -102,12 +102,20 @@ fn what_is_written_is_read_back() {
         .collect();
     let seen: Vec<_> = packets
         .iter()
-        .map(|p| (p.interface, p.way, p.at.nanos(), p.payload().unwrap().len(), p.id))
+        .map(|p| {
+            (
+                p.interface,
+                p.direction,
+                p.at.nanos(),
+                p.payload().unwrap().len(),
+                p.id,
+            )
+        })
         .collect();
     let expected = [
-        (0, Way::In, 1_000, 0, 0),
-        (1, Way::Out, 1_001, 1, 9),
-        (0, Way::Out, 2_471, 1471, u64::MAX),
+        (0, Direction::In, 1_000, 0, 0),
+        (1, Direction::Out, 1_001, 1, 9),
+        (0, Direction::Out, 2_471, 1471, u64::MAX),
     ];
     assert_eq!(seen, expected);
     assert_eq!(packets[2].payload().unwrap(), body);

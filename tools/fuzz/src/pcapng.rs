@@ -2,7 +2,7 @@
 //! the writer wrote.
 
 use doorbell_fabric::memory::SharedBytes;
-use doorbell_fabric::pcapng::{Block, Blocks, Packet, Way, Wrap, Writer};
+use doorbell_fabric::pcapng::{Block, Blocks, Direction, Packet, Wrap, Writer};
 use doorbell_fabric::time::Time;
 
 use crate::script::Script;
@@ -40,7 +40,7 @@ fn read(input: &[u8]) {
 
 /// What was written of a packet.
 struct Written<'a> {
-    way: Way,
+    direction: Direction,
     at: Time,
     id: u64,
     payload: &'a [u8],
@@ -60,7 +60,11 @@ fn write(script: &mut Script<'_>) {
         let choice = script.byte();
         let length = script.below(300);
         let written = Written {
-            way: if choice & 1 == 0 { Way::In } else { Way::Out },
+            direction: if choice & 1 == 0 {
+                Direction::In
+            } else {
+                Direction::Out
+            },
             at: Time::from_nanos(script.long()),
             id: script.any(),
             payload: script.take(length),
@@ -70,7 +74,7 @@ fn write(script: &mut Script<'_>) {
         writer.packet(&Packet {
             interface,
             at: written.at,
-            way: written.way,
+            direction: written.direction,
             wrap: wraps[usize::from(choice >> 1 & 1)],
             bytes: &[SharedBytes::of(first), SharedBytes::of(second)],
             id: written.id,
@@ -90,8 +94,8 @@ fn write(script: &mut Script<'_>) {
     for (packet, written) in packets.zip(&all) {
         assert_eq!(packet.payload(), Some(written.payload));
         assert_eq!(
-            (packet.way, packet.at, packet.id),
-            (written.way, written.at, written.id)
+            (packet.direction, packet.at, packet.id),
+            (written.direction, written.at, written.id)
         );
         assert_eq!(packet.comments.concat(), written.comment);
         count += 1;

@@ -11,7 +11,7 @@ use doorbell_fabric::memory::{Region, SharedBytes};
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Exposure, Inbound, Landing, Message, OpError, OpId, PeerIndex,
 };
-use doorbell_fabric::pcapng::{Packet, Way, Wrap, Writer};
+use doorbell_fabric::pcapng::{Direction, Packet, Wrap, Writer};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 use doorbell_sim::{Aim, Change, Effect, Faults, Pick, Plane, SimConfig, SimDatagram, SimNet};
@@ -486,7 +486,7 @@ fn frames_on_any_port_are_recognised_and_strangers_are_not() {
             writer.packet(&Packet {
                 interface,
                 at: Time::from_nanos(u64::from(port)),
-                way: Way::Out,
+                direction: Direction::Out,
                 wrap: Wrap::Udp {
                     from: ([10, 0, 0, 1], port).into(),
                     to: ([10, 0, 0, 2], port + 1_000).into(),

@@ -1,7 +1,7 @@
 //! A slice of what `cargo xtask simulate` runs: ten seeds of ten thousand messages, every class of faults
 //! among them; and what a failure looks like.
 
-use doorbell_fabric::pcapng::{Block, Blocks, Way};
+use doorbell_fabric::pcapng::{Block, Blocks, Direction};
 use doorbell_fabric::time::Time;
 use doorbell_sim::{Change, Plane};
 use doorbell_simulate::{Class, Kind, Outcome, SimulatedJob, Stack};
@@ -79,7 +79,7 @@ fn a_whole_job_can_be_captured_and_stays_the_same() {
     assert_eq!(captured.hash, good(&job).hash);
     let bytes = std::fs::read(file.path()).unwrap();
     let out = Blocks::of(&bytes).filter(|block| match block.as_ref().unwrap() {
-        Block::Packet(packet) => packet.way == Way::Out,
+        Block::Packet(packet) => packet.direction == Direction::Out,
         _ => false,
     });
     assert_eq!(out.count() as u64, captured.network.frames_sent);

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use doorbell_fabric::pcapng::{Block, Blocks, PacketBlock, Way};
+use doorbell_fabric::pcapng::{Block, Blocks, Direction, PacketBlock};
 use doorbell_sim::{Aim, DATA_PORT, Effect, Faults, Pick};
 
 use super::two::{Two, two};
@@ -68,9 +68,9 @@ fn every_frame_is_there_with_its_fate() {
             .comments
             .iter()
             .for_each(|&text| *said.entry(text).or_default() += 1);
-        match packet.way {
-            Way::Out => assert!(out.insert(packet.id, packet).is_none(), "each leaves once"),
-            Way::In => came.push((packet.at, packet.payload().unwrap().to_vec(), packet.id)),
+        match packet.direction {
+            Direction::Out => assert!(out.insert(packet.id, packet).is_none(), "each leaves once"),
+            Direction::In => came.push((packet.at, packet.payload().unwrap().to_vec(), packet.id)),
         }
     }
     assert_eq!(
