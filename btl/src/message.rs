@@ -6,7 +6,7 @@ use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Message, MsgId,
-    OpId, PeerIndex, Refused, Remote, RemoteKey, WayReport,
+    OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey,
 };
 
 use crate::btl::Btl;
@@ -122,7 +122,7 @@ impl<D: Datagram> Message for Btl<D> {
         }
     }
 
-    fn report(&self, peer: PeerIndex) -> WayReport {
+    fn report(&self, peer: PeerIndex) -> RailReport {
         self.core.report(peer)
     }
 

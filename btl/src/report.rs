@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use doorbell_fabric::message::{PeerIndex, WayReport};
+use doorbell_fabric::message::{PeerIndex, RailReport};
 
 use crate::core::Core;
 use crate::peer::{Peer, about};
@@ -99,16 +99,16 @@ impl Core {
     /// Reports what is known of the path to a peer. Silence is counted as everywhere: the owner's own absence
     /// is none of the peer's.
     #[cold]
-    pub(crate) fn report(&self, index: PeerIndex) -> WayReport {
+    pub(crate) fn report(&self, index: PeerIndex) -> RailReport {
         let Some(peer) = self.peers.get(index) else {
-            return WayReport::default();
+            return RailReport::default();
         };
         let clock = &self.clock;
         let attended = |since: u64| Duration::from_nanos(clock.attended().saturating_sub(since));
         let oldest = peer.send.oldest(&self.segments);
         let past = self.history.past.get(&index).copied().unwrap_or_default();
         let now = present(peer);
-        WayReport {
+        RailReport {
             link: self.history.link,
             heard_ago: now.heard.max(past.heard).map(attended),
             acked_ago: now

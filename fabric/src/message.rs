@@ -450,7 +450,7 @@ pub enum Look {
 /// The state of the path to a peer as a rail knows it, for reports of what waits for what, and for
 /// `doorbell why`. Unmeasured values are `None` or zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WayReport {
+pub struct RailReport {
     /// Whether our link is up.
     pub link: Option<bool>,
     /// How long ago something of the peer arrived here.
@@ -607,9 +607,9 @@ pub trait Message: Rail {
     }
 
     /// Returns the state of the path to a peer. For explanations, not for the data path.
-    fn report(&self, peer: PeerIndex) -> WayReport {
+    fn report(&self, peer: PeerIndex) -> RailReport {
         let _ = peer;
-        WayReport::default()
+        RailReport::default()
     }
 
     /// Exposes memory to one peer, or to all for `None`, under a fresh random key.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use doorbell_fabric::message::WayReport;
+use doorbell_fabric::message::RailReport;
 
 /// Formats the facts of a report in one line; `None` for a rail that keeps none.
-pub fn facts(report: &WayReport) -> Option<String> {
+pub fn facts(report: &RailReport) -> Option<String> {
     let mut words = Vec::new();
     match report.link {
         Some(true) => words.push("link up".to_owned()),
@@ -48,7 +48,7 @@ pub fn facts(report: &WayReport) -> Option<String> {
 
 /// Returns the measured round trip in nanoseconds, if it is plausible. A rail that reads its clock once per
 /// look measures almost nothing for an answer that arrives before the next look: that is no round trip.
-pub fn round_trip(report: &WayReport) -> Option<u64> {
+pub fn round_trip(report: &RailReport) -> Option<u64> {
     const LEAST: u64 = 1_000;
     report.round_trip_ns.filter(|ns| *ns >= LEAST)
 }
@@ -74,8 +74,8 @@ mod tests {
 
     #[test]
     fn everything_that_is_known_is_told_and_nothing_else() {
-        assert_eq!(facts(&WayReport::default()), None);
-        let all = WayReport {
+        assert_eq!(facts(&RailReport::default()), None);
+        let all = RailReport {
             link: Some(true),
             heard_ago: Some(Duration::from_millis(3200)),
             acked_ago: Some(Duration::from_millis(3100)),
@@ -91,18 +91,18 @@ mod tests {
             "link up, last frame from it 3.2 s ago, last acknowledgement 3.1 s ago, 12 frames unacknowledged, the oldest has \
              number 4711 and waits for 3.0 s, 5 time-outs in a row, round trip 40.5 µs"
         );
-        let forged = WayReport {
+        let forged = RailReport {
             impossible: Some(7),
-            ..WayReport::default()
+            ..RailReport::default()
         };
         assert_eq!(
             facts(&forged).unwrap(),
             "7 frames came under a peer's name that no peer can have sent: if frames are forged, \
              DOORBELL_BTL_FRAME_MAC=on at all ranks keeps them out"
         );
-        let quiet = WayReport {
+        let quiet = RailReport {
             link: Some(false),
-            ..WayReport::default()
+            ..RailReport::default()
         };
         assert_eq!(facts(&quiet).as_deref(), Some("link down"));
     }

@@ -19,7 +19,7 @@ use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::Room;
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
-    MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey, Watch, WayReport,
+    MsgId, OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey, Watch,
 };
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::Place;
@@ -322,8 +322,8 @@ impl Message for AnyRail {
         each!(self, rail => Message::proved_alive(rail, peer));
     }
 
-    fn report(&self, peer: PeerIndex) -> WayReport {
-        each_whole!(self, rail => rail.way_report(peer))
+    fn report(&self, peer: PeerIndex) -> RailReport {
+        each_whole!(self, rail => rail.rail_report(peer))
     }
 
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {

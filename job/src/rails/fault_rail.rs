@@ -10,7 +10,7 @@ use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::Room;
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
-    MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey, Watch, WayReport,
+    MsgId, OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey, Watch,
 };
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
@@ -191,7 +191,7 @@ impl Message for FaultRail {
         self.rail.proved_alive(peer);
     }
 
-    fn report(&self, peer: PeerIndex) -> WayReport {
+    fn report(&self, peer: PeerIndex) -> RailReport {
         self.rail.report(peer)
     }
 

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use doorbell_btl::{Btl, Diagnosis, JobKey};
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::Datagram;
-use doorbell_fabric::message::{Incarnation, Message, PeerIndex, WayReport};
+use doorbell_fabric::message::{Incarnation, Message, PeerIndex, RailReport};
 use doorbell_fabric::pairs::Place;
 use doorbell_fabric::rail::Rail as _;
 use doorbell_igbvf::IgbvfRail;
@@ -93,7 +93,7 @@ pub trait Manage: Message {
     }
 
     /// Returns the report about the path to a peer, with the driver's part.
-    fn way_report(&self, peer: PeerIndex) -> WayReport {
+    fn rail_report(&self, peer: PeerIndex) -> RailReport {
         self.report(peer)
     }
 }
@@ -266,10 +266,10 @@ impl<D: ManageDriver> Manage for Btl<D> {
         self.driver().place()
     }
 
-    fn way_report(&self, peer: PeerIndex) -> WayReport {
+    fn rail_report(&self, peer: PeerIndex) -> RailReport {
         let report = self.report(peer);
         let link = report.link.or_else(|| self.driver().link());
-        WayReport { link, ..report }
+        RailReport { link, ..report }
     }
 }
 

@@ -8,7 +8,7 @@ use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::Room;
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
-    MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey, Watch, WayReport,
+    MsgId, OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey, Watch,
 };
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
@@ -129,7 +129,7 @@ impl Message for AnyRail {
     fn proved_alive(&mut self, peer: PeerIndex) {
         each!(self, rail => rail.proved_alive(peer));
     }
-    fn report(&self, peer: PeerIndex) -> WayReport {
+    fn report(&self, peer: PeerIndex) -> RailReport {
         each!(self, rail => rail.report(peer))
     }
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
