@@ -80,7 +80,8 @@ impl Invocation {
 
     /// Whether it runs nothing, so that where it fails nothing that follows can run.
     pub(super) fn only_builds(&self) -> bool {
-        self.arguments.iter().any(|word| word == "--no-run")
+        let is_build = self.arguments.first().is_some_and(|word| word == "build");
+        is_build || self.arguments.iter().any(|word| word == "--no-run")
     }
 
     /// Whether it runs tests.
@@ -340,8 +341,13 @@ fn test(workspace: &Workspace, packages: &[&str]) -> Vec<Invocation> {
             .flat_map(|name| ["--bin", name]),
     );
     others.extend(programs.into_iter().flat_map(|name| ["--test", name]));
+    // With examples, so that features are as in the call before, and everything is there. But cargo lists the
+    // sources only beside what was requested, and by the lists tests see that a program or a library of
+    // another package is fresh; else each builds it with features of its own, and half of the workspace too.
+    let listed = Invocation::new(&["build", "--locked"]).and(packages);
     vec![
         fixed().and(&["--no-run"]),
+        listed.and(&["--lib", "--bins", "--examples"]),
         call(&["--test", JOBS]),
         call(&others).beside(4),
         call(&["--doc"]).beside(8),
@@ -593,6 +599,7 @@ mod tests {
             typed,
             [
                 "cargo test --locked --workspace --no-run",
+                "cargo build --locked --workspace --lib --bins --examples",
                 "cargo test --locked --workspace --no-fail-fast --test it",
                 "cargo test --locked --workspace --no-fail-fast --lib --bin doorbell --test allocations --test model",
                 "cargo test --locked --workspace --no-fail-fast --doc",
@@ -601,9 +608,16 @@ mod tests {
         let lanes: Vec<_> = calls.iter().map(|call| call.lane).collect();
         assert_eq!(
             lanes,
-            [Lane::After, Lane::After, Lane::Beside(4), Lane::Beside(8)]
+            [
+                Lane::After,
+                Lane::After,
+                Lane::After,
+                Lane::Beside(4),
+                Lane::Beside(8)
+            ]
         );
-        assert!(calls[0].only_builds() && !calls[1].only_builds());
+        assert!(calls[..2].iter().all(|call| call.only_builds() && !call.tests()));
+        assert!(calls[2..].iter().all(|call| call.tests()));
     }
 
     #[test]
