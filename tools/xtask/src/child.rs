@@ -134,8 +134,7 @@ impl Nursery {
         } in lanes
         {
             let child = self.beside(&mut command, &log, bound)?;
-            // If this is refused, it does not yield to others.
-            let _ = process::setpriority_process(Some(Pid::from_child(&child.child)), nice);
+            child.yield_to_others(nice);
             running.push((child, None));
         }
         while running.iter().any(|(_, ended)| ended.is_none()) {
@@ -192,6 +191,12 @@ impl Ended {
 }
 
 impl Beside<'_> {
+    /// Lets it, and what it starts from now on, yield to others, as nice(1) counts.
+    pub fn yield_to_others(&self, nice: i32) {
+        // If this is refused, it does not yield to others.
+        let _ = process::setpriority_process(Some(Pid::from_child(&self.child)), nice);
+    }
+
     /// Waits for it, as [`Nursery::run`] does; its time counts from its start.
     pub fn wait(mut self, watch: &mut dyn FnMut(Duration)) -> Result<Ended, Error> {
         self.nursery.claim(&self.child);

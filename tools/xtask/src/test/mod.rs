@@ -157,7 +157,14 @@ fn choose(plan: Vec<Step>, only: &[String]) -> Result<Vec<Step>, Error> {
     Ok(plan.into_iter().filter(asked).collect())
 }
 
-/// Runs steps one after the other, and one beside those that follow it.
+/// Steps that run beside those that follow them: the machines of the one have one processor each, and the
+/// other takes its minute however much of the processors it gets.
+const BESIDE: &[&str] = &["lab", "soak"];
+
+/// How much the calls of cargo among these yield to others, as nice(1) counts.
+const YIELDS: i32 = 5;
+
+/// Runs steps one after the other, and some beside those that follow them.
 struct Runner<'a> {
     workspace: &'a Workspace,
     nursery: Nursery,
@@ -177,21 +184,20 @@ struct Aside<'a> {
 impl Runner<'_> {
     fn steps(&self, chosen: &[Step], fast: bool) -> Report {
         let mut report = Report::default();
-        let mut aside = None;
+        let mut asides = Vec::new();
         let mut ahead = None;
-        let is_beside = |step: &&Step| self.whole && !fast && matches!(step.work, Work::Lab);
-        let lab = chosen.iter().find(is_beside);
+        let is_beside = |step: &&Step| self.whole && !fast && BESIDE.contains(&step.name);
+        let is_lab = |step: &&Step| matches!(step.work, Work::Lab);
+        let mut lab = chosen.iter().filter(is_beside).find(is_lab);
         for (index, step) in chosen.iter().enumerate() {
             // It begins once, as soon as there is room for it.
-            let mut begin_lab = || {
-                if aside.is_none() {
-                    aside = lab.map(|lab| (lab, self.begin_lab(lab)));
-                }
-            };
+            let mut begin_lab = || asides.extend(lab.take().map(|lab| (lab, self.begin(lab))));
             if fast && step.slow {
                 report.add(Outcome::left_out(step.name, "left out by --fast"));
-            } else if is_beside(&step) {
+            } else if is_lab(&step) && is_beside(&step) {
                 begin_lab();
+            } else if is_beside(&step) {
+                asides.push((step, self.begin(step)));
             } else {
                 let later = &chosen[index + 1..];
                 let anew = (self.whole && !fast).then(|| ahead::anew(step, later)).flatten();
@@ -208,12 +214,14 @@ impl Runner<'_> {
             }
         }
         drop(ahead);
-        if let Some((step, begun)) = aside {
+        for (step, begun) in asides {
             let ended = begun.and_then(|Aside { began, child }| {
-                let outcome = self.end_lab(step, child)?;
+                let outcome = self.end(step, child)?;
                 Ok(named(outcome, step, began))
             });
-            self.is_interrupted_in(&mut report, step, ended);
+            if self.is_interrupted_in(&mut report, step, ended) {
+                return report;
+            }
         }
         report
     }
@@ -249,8 +257,7 @@ impl Runner<'_> {
         tests: bool,
         room: &mut dyn FnMut(),
     ) -> Result<Outcome, Error> {
-        let path = self.log_of(step);
-        let skip_file = self.logs.join(format!("{}.skips", step.name));
+        let (path, skip_file) = (self.log_of(step), self.skips_of(step));
         File::create(&path).map_err(Error::file("create", &path))?;
         File::create(&skip_file).map_err(Error::file("create", &skip_file))?;
         let bound = self.bound(step);
@@ -267,8 +274,19 @@ impl Runner<'_> {
                 break;
             }
         }
-        let text = read_lossy(&path)?;
-        let mut skips = skips::parse(&read_lossy(&skip_file)?);
+        self.judged(step, tests, trouble, deadline)
+    }
+
+    /// Turns the log of a step's calls of cargo into its outcome.
+    fn judged(
+        &self,
+        step: &Step,
+        tests: bool,
+        trouble: Vec<Failure>,
+        deadline: Instant,
+    ) -> Result<Outcome, Error> {
+        let text = read_lossy(&self.log_of(step))?;
+        let mut skips = skips::parse(&read_lossy(&self.skips_of(step))?);
         Ok(if tests {
             let text = skips::printed(&text, &mut skips);
             let tally = libtest::parse(&text);
@@ -288,8 +306,7 @@ impl Runner<'_> {
         bound: Duration,
         room: &mut dyn FnMut(),
     ) -> Result<Vec<Ended>, Error> {
-        let path = self.log_of(step);
-        let skip_file = self.logs.join(format!("{}.skips", step.name));
+        let (path, skip_file) = (self.log_of(step), self.skips_of(step));
         let mut lanes = Vec::new();
         let mut others = Vec::new();
         for (index, call) in calls.iter().enumerate() {
@@ -365,23 +382,70 @@ impl Runner<'_> {
         ))
     }
 
+    /// Begins with a step that runs beside others.
+    fn begin<'s>(&'s self, step: &'s Step) -> Result<Aside<'s>, Error> {
+        let began = Instant::now();
+        let child = match &step.work {
+            Work::Cargo { calls, .. } => self.begin_calls(step, calls)?,
+            _ => self.begin_lab(step)?,
+        };
+        Ok(Aside { began, child })
+    }
+
+    /// Waits for a step that runs beside others.
+    fn end(&self, step: &Step, child: Beside<'_>) -> Result<Outcome, Error> {
+        match &step.work {
+            Work::Cargo { calls, tests } => self.end_calls(step, calls, *tests, child),
+            _ => self.end_lab(step, child),
+        }
+    }
+
+    /// Begins with the last call of a step; what those before it build, the step before has built.
+    fn begin_calls<'s>(&'s self, step: &Step, calls: &[Invocation]) -> Result<Beside<'s>, Error> {
+        let (path, skip_file) = (self.log_of(step), self.skips_of(step));
+        let log = File::create(&path).map_err(Error::file("create", &path))?;
+        File::create(&skip_file).map_err(Error::file("create", &skip_file))?;
+        let call = calls.last().cloned().unwrap_or_default();
+        let mut command = self.command(&call, &skip_file);
+        let child = self.nursery.beside(&mut command, &log, self.bound(step))?;
+        child.yield_to_others(YIELDS);
+        Ok(child)
+    }
+
+    /// Waits for the last call of a step.
+    fn end_calls(
+        &self,
+        step: &Step,
+        calls: &[Invocation],
+        tests: bool,
+        child: Beside<'_>,
+    ) -> Result<Outcome, Error> {
+        let mut progress = progress::Progress::new(step.name, &self.log_of(step));
+        let ended = child.wait(&mut |_| progress.show())?;
+        progress.clear();
+        let trouble = calls.last().and_then(|call| {
+            let what = unwell(&ended, step.bound)?;
+            Some(Failure::new(what, call))
+        });
+        let deadline = Instant::now() + self.bound(step);
+        self.judged(step, tests, trouble.into_iter().collect(), deadline)
+    }
+
     /// Runs the same as `cargo xtask lab`, as a step of its own.
     fn lab(&self, step: &Step) -> Result<Outcome, Error> {
-        self.end_lab(step, self.begin_lab(step)?.child)
+        self.end_lab(step, self.begin_lab(step)?)
     }
 
     /// Begins with the lab, among all steps with one guest for each thing that is proved. A guest has one
     /// processor, so it leaves room for builds and tests beside it.
-    fn begin_lab<'s>(&'s self, step: &'s Step) -> Result<Aside<'s>, Error> {
+    fn begin_lab<'s>(&'s self, step: &'s Step) -> Result<Beside<'s>, Error> {
         let json = self.json_of(step);
         File::create(&json).map_err(Error::file("create", &json))?;
         let words = ["lab", "--again", "1", "--json"].map(OsStr::new);
         let words = words.into_iter().chain([json.as_os_str()]);
         let short = self.whole.then_some(OsStr::new("--short"));
         let (mut command, log, _) = self.ourselves_in(step, words.chain(short))?;
-        let child = self.nursery.beside(&mut command, &log, self.bound(step))?;
-        let began = Instant::now();
-        Ok(Aside { began, child })
+        self.nursery.beside(&mut command, &log, self.bound(step))
     }
 
     /// Waits for the lab; each check counts as a test.
@@ -441,6 +505,10 @@ impl Runner<'_> {
 
     fn log_of(&self, step: &Step) -> PathBuf {
         self.logs.join(format!("{}.log", step.name))
+    }
+
+    fn skips_of(&self, step: &Step) -> PathBuf {
+        self.logs.join(format!("{}.skips", step.name))
     }
 
     fn json_of(&self, step: &Step) -> PathBuf {
