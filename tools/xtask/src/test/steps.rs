@@ -25,6 +25,9 @@ const IN_RELEASE: &[&str] = &["alloc", "release", "stress", "system_calls"];
 /// The program of a package with its tests of whole jobs, `tests/it/main.rs`.
 const JOBS: &str = "it";
 
+/// Number of tests of whole jobs that run at a time, for each processor.
+const THREADS: usize = 2;
+
 /// The test file of the minute of mixed traffic.
 const SOAK: &str = "soak";
 
@@ -345,10 +348,13 @@ fn test(workspace: &Workspace, packages: &[&str]) -> Vec<Invocation> {
     // sources only beside what was requested, and by the lists tests see that a program or a library of
     // another package is fresh; else each builds it with features of its own, and half of the workspace too.
     let listed = Invocation::new(&["build", "--locked"]).and(packages);
+    // Jobs wait, and other programs compute.
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = (THREADS * cores).to_string();
     vec![
         fixed().and(&["--no-run"]),
         listed.and(&["--lib", "--bins", "--examples"]),
-        call(&["--test", JOBS]),
+        call(&["--test", JOBS]).with("RUST_TEST_THREADS", &threads),
         call(&others).beside(4),
         call(&["--doc"]).beside(8),
     ]
@@ -594,7 +600,11 @@ mod tests {
             target("plain", TargetKind::Program, false),
         ]);
         let calls = test(&workspace, &["--workspace"]);
-        let typed: Vec<_> = calls.iter().map(Invocation::typed).collect();
+        let plain = |call: &Invocation| Invocation {
+            environment: Vec::new(),
+            ..call.clone()
+        };
+        let typed: Vec<_> = calls.iter().map(|call| plain(call).typed()).collect();
         assert_eq!(
             typed,
             [
@@ -618,6 +628,9 @@ mod tests {
         );
         assert!(calls[..2].iter().all(|call| call.only_builds() && !call.tests()));
         assert!(calls[2..].iter().all(|call| call.tests()));
+        let has_threads = |call: &Invocation| call.typed_environment().starts_with("RUST_TEST_THREADS=");
+        let threads: Vec<_> = calls.iter().map(has_threads).collect();
+        assert_eq!(threads, [false, false, true, false, false], "jobs alone");
     }
 
     #[test]
