@@ -22,6 +22,9 @@ const DATA_PATH: &[&str] = &["ring"];
 /// stress is the code that users run.
 const IN_RELEASE: &[&str] = &["alloc", "release", "stress", "system_calls"];
 
+/// What makes cargo leave out the dependencies that only benches need, where tests are built once more.
+const WITHOUT_BENCHES: &str = "--cfg without_benches";
+
 /// The program of a package with its tests of whole jobs, `tests/it/main.rs`.
 const JOBS: &str = "it";
 
@@ -443,14 +446,14 @@ fn release(workspace: &Workspace) -> Vec<Invocation> {
     let fixed = ["test", "--locked", "--profile", "release-test", "--no-fail-fast"];
     let mut calls = Vec::new();
     for member in workspace.members.iter().filter(|member| is_in(DATA_PATH, member)) {
-        let mut call = Invocation::new(&fixed);
+        let mut call = Invocation::new(&fixed).with("RUSTFLAGS", WITHOUT_BENCHES);
         let whole = ["-p", &member.package, "--lib", "--tests"];
         call.arguments.extend(whole.map(str::to_owned));
         calls.push(call);
     }
     // One call for all of them, so that they build side by side; a name holds for every package that has such
     // a file.
-    let mut call = Invocation::new(&fixed);
+    let mut call = Invocation::new(&fixed).with("RUSTFLAGS", WITHOUT_BENCHES);
     let mut files = BTreeSet::new();
     for member in workspace
         .members
@@ -501,7 +504,7 @@ fn asan(workspace: &Workspace, whole: bool) -> Result<Vec<Invocation>, Error> {
     let mut call = Invocation::new(&["test", "--locked", "--no-fail-fast", "--lib", "--target", &host])
         // The sanitizer's runtime comes with the stable toolchain; only its flag is not stable.
         .with("RUSTC_BOOTSTRAP", "1")
-        .with("RUSTFLAGS", "-Zsanitizer=address")
+        .with("RUSTFLAGS", &format!("-Zsanitizer=address {WITHOUT_BENCHES}"))
         // Enough for where an access was, and sooner built.
         .with("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")
         // Finding leaks needs ptrace, which containers often refuse; accesses are what this step is about.
@@ -573,9 +576,10 @@ mod tests {
         assert_eq!(
             release,
             [
-                "cargo test --locked --profile release-test --no-fail-fast -p doorbell-ring --lib --tests",
-                "cargo test --locked --profile release-test --no-fail-fast -p doorbell-pml -p doorbell-btl \
-                 --test allocations --test no_alloc",
+                "RUSTFLAGS='--cfg without_benches' cargo test --locked --profile release-test --no-fail-fast \
+                 -p doorbell-ring --lib --tests",
+                "RUSTFLAGS='--cfg without_benches' cargo test --locked --profile release-test --no-fail-fast \
+                 -p doorbell-pml -p doorbell-btl --test allocations --test no_alloc",
             ]
         );
     }
@@ -656,7 +660,8 @@ mod tests {
         );
         let asan = asan(&workspace, true).unwrap()[0].typed();
         assert!(
-            asan.contains("RUSTFLAGS=-Zsanitizer=address") && asan.contains("--target "),
+            asan.contains("RUSTFLAGS='-Zsanitizer=address --cfg without_benches'")
+                && asan.contains("--target "),
             "{asan}"
         );
         assert!(
@@ -670,7 +675,11 @@ mod tests {
         let plan = plan(&workspace(&[("ring", &["loom_spsc"])]), true, true).unwrap();
         let base = |name: &str| repeat_base(plan.iter().find(|step| step.name == name).unwrap()).typed();
         assert_eq!(base("test"), "cargo test");
-        assert_eq!(base("release"), "cargo test --profile release-test");
+        let release = base("release");
+        assert!(
+            release.ends_with("' cargo test --profile release-test"),
+            "{release}"
+        );
         let loom = base("loom");
         assert!(loom.contains("--cfg loom") && loom.ends_with("cargo test --profile release-test"));
         assert!(base("asan").contains(" cargo test --target "));
