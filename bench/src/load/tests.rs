@@ -593,7 +593,7 @@ fn what_has_become_a_thousand_times_slower_ends_with_its_time() {
 /// one.
 #[test]
 fn a_stall_counts_for_every_message_that_should_have_left_during_it() {
-    let stall = pair(Fault::Stall(Duration::from_millis(60)), 300, true);
+    let stall = patient(Fault::Stall(Duration::from_millis(60)), 300, true);
     // The warm-up sends some hundreds: the stall is in it or behind, so it is made to be in the loop alone.
     let (mut near, far) = stall;
     near.after = u64::MAX;
@@ -630,11 +630,11 @@ fn a_stall_counts_for_every_message_that_should_have_left_during_it() {
         counted.late >= 100 && counted.latest_ns >= 59_000_000,
         "{counted:?}"
     );
-    assert!(
-        actual.above(slow) < slice.recorder.above(slow) / 2,
-        "{} of the rail's",
-        actual.above(slow)
-    );
+    // What the machine takes beside is in both times of a message, or in the first alone: their difference is
+    // at least the stall of each of the 120, the first of which are 60 ms late.
+    let total = |of: &crate::stats::Recorder| of.percentiles().mean.unwrap() * of.samples() as f64;
+    let apart = total(&slice.recorder) - total(&actual);
+    assert!(apart >= 120.0 * 29e6, "{apart} ns, {counted:?}");
     let open = load.report(&counted, &actual);
     assert!(!open.kept_up(), "the stall is the generator's");
 }
