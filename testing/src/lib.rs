@@ -7,6 +7,7 @@
 //! | [`alloc`] | an allocator that counts, of a thread and of the process |
 //! | [`random`] | numbers that follow from a seed |
 //! | [`snapshot`] | tables of transitions, compared with files of the repository |
+//! | [`stopwatch`] | a clock that stands still while what it measures waits for a core |
 //! | `netns` (feature) | hosts made of network namespaces, with veth links between them |
 //!
 //! **Decided**: this crate depends on no other crate of the project, so that the lowest ones can use it too,
@@ -22,6 +23,8 @@ pub mod netns;
 pub mod random;
 pub mod skip;
 pub mod snapshot;
+pub mod stopwatch;
 
 pub use random::Random;
 pub use skip::skipped;
+pub use stopwatch::Stopwatch;
