@@ -203,8 +203,14 @@ pub(crate) fn finish(command: Command) -> Output {
 }
 
 /// The exit status and the one sentence of a command that fails; behind it there may be what its rails
-/// recorded.
-pub(crate) fn fails(command: Command) -> (Option<i32>, String) {
+/// recorded. On a busy machine waits are long, and no notice of one is to stand before the sentence.
+pub(crate) fn fails(mut command: Command) -> (Option<i32>, String) {
+    if !command
+        .get_envs()
+        .any(|(name, value)| name == "DOORBELL_QUIET" && value.is_some())
+    {
+        command.env("DOORBELL_QUIET", "60 s");
+    }
     let out = finish(command);
     let said = sentence(&out.stderr);
     let (sentence, recorded) = said.split_once('\n').unwrap_or((&said, ""));
