@@ -1,5 +1,7 @@
 //! Connections that break while both processes live, and are made again.
 
+use doorbell_testing::Stopwatch;
+
 use super::*;
 use crate::handshake::PENDING_MAX;
 use crate::rail::Peer;
@@ -67,7 +69,7 @@ fn revive(world: &mut World, who: &[usize]) -> [Vec<EventKind>; 2] {
         for (all, more) in reported.iter_mut().zip(events(world)) {
             all.extend(more);
         }
-        assert!(start.elapsed() < Duration::from_secs(10), "{reported:?}");
+        assert!(start.elapsed() < Duration::from_secs(60), "{reported:?}");
     }
     assert_eq!(
         world.epochs[0], world.epochs[1],
@@ -164,7 +166,7 @@ fn a_severed_way_is_noticed_and_stays_down() {
     let mut world = pair();
     pass(&mut world, Duration::from_millis(1100));
     world.rails[0].sever(Some(B));
-    let start = Instant::now();
+    let start = Stopwatch::of_thread();
     assert_eq!(world.event(1), GIVEN_UP);
     assert!(start.elapsed() < Duration::from_millis(100));
     assert_eq!(world.event(0), SILENT);
@@ -405,7 +407,7 @@ fn strangers_are_kept_once_and_obstruct_no_peer() {
         a.progress(now);
         b.progress(now);
         (up[0], up[1]) = (up[0] | reported(&mut a), up[1] | reported(&mut b));
-        assert!(start.elapsed() < Duration::from_secs(10), "{up:?}");
+        assert!(start.elapsed() < Duration::from_secs(60), "{up:?}");
     }
 }
 
