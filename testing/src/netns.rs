@@ -241,7 +241,7 @@ impl Lab {
         let arguments = format!("-n {} -o link show {interface} up", self.name(host));
         while !ip(&arguments).is_ok_and(|line| line.contains("state UP")) {
             assert!(
-                start.elapsed().as_secs() < 10,
+                start.elapsed().as_secs() < 60,
                 "never happened: {interface} is up"
             );
             thread::sleep(Duration::from_millis(20));

@@ -8,7 +8,7 @@ use doorbell_fabric::message::{Arrivals, Body, Inbound, Message, OpError, OpId, 
 use doorbell_fabric::rail::Rail;
 use doorbell_udp::{UdpConfig, UdpRail};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The numbers that arrived.
 #[derive(Default)]

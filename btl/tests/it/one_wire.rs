@@ -11,7 +11,7 @@ use doorbell_testing::netns::Lab;
 use doorbell_udp::{UdpConfig, UdpRail};
 use doorbell_xdp::{Mode, XdpConfig, XdpRail};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 const LIFE: Incarnation = Incarnation(1);
 
 /// Opens a peer from inside its host: routes are looked up there.

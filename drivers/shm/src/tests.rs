@@ -84,7 +84,7 @@ impl World {
     pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let start = Instant::now();
         while !done(self) {
-            assert!(start.elapsed() < Duration::from_secs(10), "{what} did not happen");
+            assert!(start.elapsed() < Duration::from_secs(60), "{what} did not happen");
             self.pump();
         }
     }

@@ -31,7 +31,7 @@ fn exchange(a: &mut XdpRail, b: &mut XdpRail, to_b: PeerIndex, round: u64) {
             let (mut seen, begun) = (0, Instant::now());
             while seen < count {
                 assert!(
-                    begun.elapsed() < Duration::from_secs(10),
+                    begun.elapsed() < Duration::from_secs(60),
                     "never happened: frames arrive"
                 );
                 let shown = rx.poll(channel, 16);
@@ -84,7 +84,7 @@ fn frames_allocate_nothing() {
         let begun = Instant::now();
         while !a.is_resolved(to_b) {
             assert!(
-                begun.elapsed() < Duration::from_secs(10),
+                begun.elapsed() < Duration::from_secs(60),
                 "never happened: the neighbour is known"
             );
             a.progress(Time::from_nanos(begun.elapsed().as_nanos() as u64));

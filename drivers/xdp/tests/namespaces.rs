@@ -17,7 +17,7 @@ use doorbell_fabric::time::Time;
 use doorbell_testing::netns::Lab;
 use doorbell_xdp::{Mode, XdpConfig, XdpDriver, XdpRail};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 const LIFE: Incarnation = Incarnation(1);
 
 fn open(lab: &Lab, side: usize, config: &XdpConfig) -> Result<XdpRail, RailError> {

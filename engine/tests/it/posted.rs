@@ -12,7 +12,7 @@ use doorbell::{Request, World};
 /// More than leave one by one; fewer than leave together without a further call, or than the window admits at
 /// the beginning.
 const COUNT: usize = 20;
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until `count` messages have arrived, without a call by the sender.
 fn until(here: &AtomicUsize, count: usize, what: &str) {
