@@ -77,9 +77,18 @@ impl Service {
         conforms(words[0], &text)
     }
 
-    /// The one path to `destination`, as JSON; null where there is none within a second and a half.
+    /// The one path to `destination`, as JSON; null where the service finds none, in its own time.
     pub(crate) fn path(&self, destination: &str, more: &[&str]) -> Value {
-        let words = [&["resolve", destination, "--timeout", "1.5"], more].concat();
+        self.path_within("60", destination, more)
+    }
+
+    /// Whether there is no path to `destination` within a second and a half.
+    pub(crate) fn has_no_path(&self, destination: &str, more: &[&str]) -> bool {
+        self.path_within("1.5", destination, more).is_null()
+    }
+
+    fn path_within(&self, seconds: &str, destination: &str, more: &[&str]) -> Value {
+        let words = [&["resolve", destination, "--timeout", seconds], more].concat();
         self.told(&words)["paths"][0]["path"].clone()
     }
 

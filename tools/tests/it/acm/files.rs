@@ -93,7 +93,7 @@ fn names_come_and_go_with_the_file_of_addresses() {
     });
     let path = service.path("second", &["--source", "127.0.0.1"]);
     assert_eq!(path["dgid"], "::ffff:127.0.0.1");
-    assert!(service.path("first", &["--source", "127.0.0.1"]).is_null());
+    assert!(service.has_no_path("first", &["--source", "127.0.0.1"]));
     fs::remove_file(&file).unwrap();
     service.until("it has no name of the file", |state| {
         !addresses(state).contains(&"second")
