@@ -25,7 +25,7 @@ use doorbell_job::launcher::{self, LauncherHandle};
 use doorbell_job::meet::remote::within_network;
 use doorbell_job::meet::{Key, Meeting};
 use doorbell_job::ranks::Directory;
-use doorbell_job::spawn::{Order, Spawn, Told, check, failed, invite};
+use doorbell_job::spawn::{Order, RemoteResult, Spawn, check, failed, invite};
 use doorbell_job::wait::turns::Clock;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -59,12 +59,12 @@ impl Call<'_> {
         own: Option<Result<T, Error>>,
         most: usize,
     ) -> Result<T, Error> {
-        let words = |result: &Told<T>| {
+        let words = |result: &RemoteResult<T>| {
             serde_json::to_vec(result).map_err(|error| failed(Exit::System, error.to_string()))
         };
-        let own = own.map(|own| words(&Told::of(own))).transpose()?;
+        let own = own.map(|own| words(&RemoteResult::of(own))).transpose()?;
         let text = share_words(self.world, own, most, self.left() + SLACK)?;
-        let result: Told<T> = serde_json::from_slice(&text).map_err(|error| {
+        let result: RemoteResult<T> = serde_json::from_slice(&text).map_err(|error| {
             failed(
                 Exit::PeerLost,
                 format!("what rank 0 sent does not parse: {error}"),
@@ -78,13 +78,13 @@ impl Call<'_> {
         &self,
         own: Result<T, Error>,
     ) -> Result<Option<Vec<T>>, Error> {
-        let text =
-            serde_json::to_vec(&Told::of(own)).map_err(|error| failed(Exit::System, error.to_string()))?;
+        let text = serde_json::to_vec(&RemoteResult::of(own))
+            .map_err(|error| failed(Exit::System, error.to_string()))?;
         let Some(texts) = gather_words(self.world, text, LONGEST_WORD, self.left() + SLACK / 2)? else {
             return Ok(None);
         };
         let read = |(rank, text): (usize, Vec<u8>)| {
-            let result: Told<T> = serde_json::from_slice(&text).map_err(|error| {
+            let result: RemoteResult<T> = serde_json::from_slice(&text).map_err(|error| {
                 failed(
                     Exit::PeerLost,
                     format!("what rank {rank} sent does not parse: {error}"),

@@ -138,7 +138,7 @@ pub fn consult<'a>(
 }
 
 /// Prints one line where the service did not resolve all addresses.
-pub fn tell(rank: u32, resolutions: &[Resolution]) {
+pub fn report_fallback(rank: u32, resolutions: &[Resolution]) {
     if let Some(line) = fallen_back(rank, resolutions) {
         // stderr may be closed: there is nowhere to report that.
         let _ = io::stderr().write_all(line.as_bytes());

@@ -131,7 +131,7 @@ pub fn meet_at_once(
         reason: "this rank is missing from the table of ranks".to_owned(),
     })?;
     let resolutions = acm::consult(config, own, directory.rank_infos());
-    acm::tell(rank, &resolutions);
+    acm::report_fallback(rank, &resolutions);
     directory.resolved(resolutions);
     for peer in directory.rank_infos().filter(|peer| peer.rank != rank) {
         let (selection, ways) = connect(owner, config, candidates, own, peer)?;

@@ -71,7 +71,7 @@ impl Spawn {
 
 /// A result that rank 0 sends to all ranks, or a rank to rank 0.
 #[derive(Serialize, Deserialize)]
-pub enum Told<T> {
+pub enum RemoteResult<T> {
     /// The value of a success.
     Good(T),
     /// The error of a failure.
@@ -83,7 +83,7 @@ pub enum Told<T> {
     },
 }
 
-impl<T> Told<T> {
+impl<T> RemoteResult<T> {
     /// Converts a result of this rank for sending.
     pub fn of(result: Result<T, Error>) -> Self {
         match result {

@@ -235,7 +235,7 @@ impl Work {
 
     fn resolve(&self, info: &RankInfo) -> Vec<acm::Resolution> {
         let found = acm::consult(&self.source.config, &self.own, [info]);
-        acm::tell(self.own.rank, &found);
+        acm::report_fallback(self.own.rank, &found);
         found
     }
 }
