@@ -3,7 +3,7 @@
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::rail::Rail as _;
 use doorbell_job::config::{Config, Mode, Protocol, Resume};
-use doorbell_job::connect::Way;
+use doorbell_job::connect::PeerPath;
 use doorbell_job::control::LostPeers;
 use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::error::Error;
@@ -22,7 +22,7 @@ use crate::world::World;
 /// The PML of a world, with the paths to its peers and its counter file.
 struct Layer {
     pml: Pml<AnyRail>,
-    ways: Vec<Vec<Way>>,
+    ways: Vec<Vec<PeerPath>>,
     seen: Option<CounterPublisher>,
     meeting: Option<Box<Meeting>>,
 }
@@ -128,9 +128,13 @@ fn pml_config(config: &Config, rank: u32, size: u32) -> Result<PmlConfig, Error>
 }
 
 /// Returns each path with the rank that it leads to and the names of the rails at both ends.
-fn named_ways(pml: &Pml<AnyRail>, ways: &[Vec<Way>], directory: &Directory) -> Vec<(u32, Way, String)> {
-    let named = |(rank, ways): (usize, &Vec<Way>)| {
-        let name = |way: &Way| {
+fn named_ways(
+    pml: &Pml<AnyRail>,
+    ways: &[Vec<PeerPath>],
+    directory: &Directory,
+) -> Vec<(u32, PeerPath, String)> {
+    let named = |(rank, ways): (usize, &Vec<PeerPath>)| {
+        let name = |way: &PeerPath| {
             let ours = pml.rail(way.rail)?.name();
             let theirs = &directory
                 .rank_info(rank as u32)?

@@ -17,7 +17,7 @@ use crate::ranks::Directory;
 
 /// One peer over one rail, by the rail's own number of the peer: for one-sided operations.
 #[derive(Clone, Copy, Debug)]
-pub struct Way {
+pub struct PeerPath {
     /// The rail at this end.
     pub rail: RailId,
     /// The number that our rail gave the peer.
@@ -90,14 +90,14 @@ pub fn add_rails(
 /// path.
 pub fn recorded<'a>(
     rail: impl Fn(RailId) -> Option<&'a AnyRail>,
-    ways: &[Way],
+    paths: &[PeerPath],
     rank: u32,
     most: usize,
 ) -> Vec<String> {
     let mut lines = Vec::new();
-    for way in ways {
-        let Some(rail) = rail(way.rail) else { continue };
-        let recent = rail.recent(way.peer, most);
+    for path in paths {
+        let Some(rail) = rail(path.rail) else { continue };
+        let recent = rail.recent(path.peer, most);
         if !recent.is_empty() {
             lines.push(format!(
                 "{} recorded about rank {rank}, newest last:",
@@ -117,15 +117,15 @@ pub fn meet_at_once(
     candidates: &[Candidate],
     rank: u32,
     directory: &Directory,
-) -> Result<Vec<Vec<Way>>, Error> {
-    let mut all_ways = vec![Vec::new(); directory.size() as usize];
+) -> Result<Vec<Vec<PeerPath>>, Error> {
+    let mut all_paths = vec![Vec::new(); directory.size() as usize];
     let itself = Selection {
         peer: format!("rank {rank}"),
         rails: Vec::new(),
     };
     directory.choose(rank, itself);
     if directory.is_lazy() {
-        return Ok(all_ways);
+        return Ok(all_paths);
     }
     let own = directory.rank_info(rank).ok_or_else(|| Error::Job {
         reason: "this rank is missing from the table of ranks".to_owned(),
@@ -134,11 +134,11 @@ pub fn meet_at_once(
     acm::report_fallback(rank, &resolutions);
     directory.resolved(resolutions);
     for peer in directory.rank_infos().filter(|peer| peer.rank != rank) {
-        let (selection, ways) = connect(owner, config, candidates, own, peer)?;
+        let (selection, paths) = connect(owner, config, candidates, own, peer)?;
         directory.choose(peer.rank, selection);
-        all_ways[peer.rank as usize] = ways;
+        all_paths[peer.rank as usize] = paths;
     }
-    Ok(all_ways)
+    Ok(all_paths)
 }
 
 /// Opens a peer over every pair of rails that both ends derive from what the two have published
@@ -155,7 +155,7 @@ pub fn connect(
     candidates: &[Candidate],
     own: &RankInfo,
     peer: &RankInfo,
-) -> Result<(Selection, Vec<Way>), Error> {
+) -> Result<(Selection, Vec<PeerPath>), Error> {
     let selection = choose(owner, config, candidates, own, peer)?;
     selection.require()?;
     let chosen: Vec<Pairing> = selection
@@ -169,11 +169,11 @@ pub fn connect(
         owner.open(peer.rank, pairing.rail, &peer.rails[pairing.other])?;
     }
     // In the order of preference: a one-sided operation takes the first that can do it.
-    let ways: Result<Vec<Option<Way>>, Error> = chosen
+    let paths: Result<Vec<Option<PeerPath>>, Error> = chosen
         .into_iter()
-        .map(|pairing| way_over(owner, peer, pairing))
+        .map(|pairing| path_over(owner, peer, pairing))
         .collect();
-    Ok((selection, ways?.into_iter().flatten().collect()))
+    Ok((selection, paths?.into_iter().flatten().collect()))
 }
 
 /// A rail of ours and the peer's rail at the other end.
@@ -237,12 +237,16 @@ fn pairing(owner: &impl RailOwner, peer: &RankInfo, judged: &Judged) -> Option<P
 
 /// Returns the path to a peer over a rail that is open to it: opening it again returns the same number of the
 /// peer, which one-sided operations need.
-fn way_over(owner: &mut impl RailOwner, peer: &RankInfo, pairing: Pairing) -> Result<Option<Way>, Error> {
+fn path_over(
+    owner: &mut impl RailOwner,
+    peer: &RankInfo,
+    pairing: Pairing,
+) -> Result<Option<PeerPath>, Error> {
     let entry = &peer.rails[pairing.other];
     let Some(rail) = owner.rail_mut(pairing.rail) else {
         return Ok(None);
     };
-    Ok(Some(Way {
+    Ok(Some(PeerPath {
         rail: pairing.rail,
         peer: rail.open(&entry.address, entry.life())?,
         other: pairing.other as u16,
@@ -278,8 +282,8 @@ fn entry_of(peer: &RankInfo, offer: &Offer) -> Option<usize> {
 /// of the link. Both ends come to the same result, since it depends only on what both published. Packets
 /// within a host (`is_within`) pass the loopback interface alone, unless they are for a queue.
 fn too_long(ours: (&RailName, &Place), theirs: (&RailName, &Place), is_within: bool) -> Option<String> {
-    let ways = [(ours, theirs), (theirs, ours)];
-    ways.into_iter().find_map(|((sender, from), (receiver, to))| {
+    let pairs = [(ours, theirs), (theirs, ours)];
+    pairs.into_iter().find_map(|((sender, from), (receiver, to))| {
         let (longest, most) = (from.mtu, to.takes);
         let passes_interface = match receiver.kind() {
             "xdp" | "igbvf" | "usnic" => true,

@@ -16,7 +16,7 @@ use doorbell_fabric::time::Time;
 use doorbell_pml::{Counters, Drops, PathState, Pml, Rank};
 
 use crate::config::CounterPlace;
-use crate::connect::Way;
+use crate::connect::PeerPath;
 use crate::error::Error;
 use crate::path_report;
 use crate::rails::{AnyRail, Manage as _};
@@ -39,7 +39,7 @@ const WAYS: usize = 256;
 /// case ([`Unchosen::name`]), and the value is the reason as a text.
 struct Row {
     rank: u32,
-    way: Way,
+    way: PeerPath,
     state: Gauge,
     latency: Gauge,
     round_trip: Gauge,
@@ -74,7 +74,7 @@ impl CounterPublisher {
         place: CounterPlace,
         rank: u32,
         pml: &Pml<AnyRail>,
-        ways: &[(u32, Way, String)],
+        ways: &[(u32, PeerPath, String)],
         directory: &Directory,
     ) -> Result<Option<Self>, Error> {
         if place == CounterPlace::Off {
@@ -118,7 +118,7 @@ impl CounterPublisher {
         for (name, reason) in &others {
             file.text(name)?.set(reason);
         }
-        let row = |(rank, way, of): &(u32, Way, String)| {
+        let row = |(rank, way, of): &(u32, PeerPath, String)| {
             Ok::<_, Error>(Row {
                 rank: *rank,
                 way: *way,

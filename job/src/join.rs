@@ -8,7 +8,7 @@ use doorbell_oob::{Connection, JobKey, Terms};
 use doorbell_sim::SimNet;
 
 use crate::config::{Config, Origin};
-use crate::connect::{self, RailOwner, Way};
+use crate::connect::{self, PeerPath, RailOwner};
 use crate::cores;
 use crate::error::Error;
 use crate::handle::Job;
@@ -80,7 +80,7 @@ impl Joined {
         self,
         mut remote: Option<Remote>,
         make: impl FnOnce(&Job) -> Result<A, Error>,
-        finish: impl FnOnce(A, &Job, Vec<Vec<Way>>, Vec<Candidate>) -> Result<T, Error>,
+        finish: impl FnOnce(A, &Job, Vec<Vec<PeerPath>>, Vec<Candidate>) -> Result<T, Error>,
     ) -> Result<Raised<T>, Error> {
         let Self {
             mut job,
@@ -89,9 +89,9 @@ impl Joined {
         } = self;
         let built = make(&job).and_then(|mut owner| {
             job.set_rail_modes(connect::add_rails(&mut owner, rails, &key)?);
-            let ways =
+            let paths =
                 connect::meet_at_once(&mut owner, job.config(), &candidates, job.rank(), job.directory())?;
-            finish(owner, &job, ways, candidates)
+            finish(owner, &job, paths, candidates)
         });
         let layer = built.map_err(|error| match &mut remote {
             Some(remote) => remote.refuse(error),

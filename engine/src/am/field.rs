@@ -5,7 +5,7 @@ use doorbell_am_portals::{Interface, Node};
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::ni::Ni;
 use doorbell_fabric::time::Time;
-use doorbell_job::connect::Way;
+use doorbell_job::connect::PeerPath;
 use doorbell_job::rails::AnyRail;
 use doorbell_job::wait::PollableNode;
 use rustix::fd::BorrowedFd;
@@ -23,7 +23,7 @@ const BUDGET: usize = 64;
 pub(super) struct Field {
     pub(super) conduit: Conduit<Below>,
     pub(super) ranks: Ranks,
-    pub(super) ways: Vec<Vec<Way>>,
+    pub(super) ways: Vec<Vec<PeerPath>>,
     /// The number of the conduit's losses that were reported.
     pub(super) reported: usize,
     /// The mailbox of other threads' operations.
@@ -156,7 +156,7 @@ impl PollableNode for Field {
 pub(super) struct Gathering {
     pub(super) attaching: Attaching<Below>,
     pub(super) ranks: Ranks,
-    pub(super) ways: Vec<Vec<Way>>,
+    pub(super) ways: Vec<Vec<PeerPath>>,
 }
 
 impl Ground for Gathering {

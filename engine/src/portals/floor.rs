@@ -9,7 +9,7 @@ use doorbell_fabric::message::Message as _;
 use doorbell_fabric::ni::{Kind, Ni, NiError, NiLimits, Process};
 use doorbell_fabric::rail::Rail as _;
 use doorbell_fabric::time::Time;
-use doorbell_job::connect::{self, RailOwner, Way};
+use doorbell_job::connect::{self, PeerPath, RailOwner};
 use doorbell_job::error::Error;
 use doorbell_job::meet::{RailEntry, RankInfo};
 use doorbell_job::path_report;
@@ -32,7 +32,7 @@ pub(crate) struct Floor {
     pub(crate) node: ni::Node<AnyRail>,
     pub(crate) ranks: Ranks,
     /// The paths to each rank, in order of preference.
-    pub(crate) ways: Vec<Vec<Way>>,
+    pub(crate) ways: Vec<Vec<PeerPath>>,
 }
 
 /// The process of each rank: its node is the number of its host, in the order in which the ranks first name
@@ -213,7 +213,7 @@ impl Floor {
 }
 
 /// Describes the peers whose rails have trouble.
-pub(crate) fn troubles(node: &ni::Node<AnyRail>, ways: &[Vec<Way>]) -> Vec<String> {
+pub(crate) fn troubles(node: &ni::Node<AnyRail>, ways: &[Vec<PeerPath>]) -> Vec<String> {
     let ranks = (0..).zip(ways);
     ranks
         .filter_map(|(rank, ways)| trouble(node, rank, ways))
@@ -222,8 +222,8 @@ pub(crate) fn troubles(node: &ni::Node<AnyRail>, ways: &[Vec<Way>]) -> Vec<Strin
 }
 
 /// Whether the probes of all rails to some rank have found that frames do not pass.
-pub(crate) fn is_cut_off(node: &ni::Node<AnyRail>, ways: &[Vec<Way>]) -> bool {
-    let is_shut = |way: &Way| {
+pub(crate) fn is_cut_off(node: &ni::Node<AnyRail>, ways: &[Vec<PeerPath>]) -> bool {
+    let is_shut = |way: &PeerPath| {
         let rail = node.rail(ni::RailId(way.rail.0));
         let probed = rail.and_then(|rail| rail.probed(way.peer));
         probed.is_some_and(|(passes, _)| !passes)
@@ -233,7 +233,7 @@ pub(crate) fn is_cut_off(node: &ni::Node<AnyRail>, ways: &[Vec<Way>]) -> bool {
 }
 
 /// Describes trouble that the rails to a rank report.
-fn trouble(node: &ni::Node<AnyRail>, rank: u32, ways: &[Way]) -> Option<String> {
+fn trouble(node: &ni::Node<AnyRail>, rank: u32, ways: &[PeerPath]) -> Option<String> {
     let lines = ways.iter().filter_map(|way| {
         let rail = node.rail(ni::RailId(way.rail.0))?;
         let report = rail.report(way.peer);
@@ -251,7 +251,7 @@ fn trouble(node: &ni::Node<AnyRail>, rank: u32, ways: &[Way]) -> Option<String> 
 
 /// Returns the latest recorded events of the rails to a rank: for each a heading, then one line per event,
 /// newest last.
-pub(crate) fn recorded(node: &ni::Node<AnyRail>, ways: &[Vec<Way>], rank: u32) -> Vec<String> {
+pub(crate) fn recorded(node: &ni::Node<AnyRail>, ways: &[Vec<PeerPath>], rank: u32) -> Vec<String> {
     let ways = ways.get(rank as usize).map_or(&[][..], Vec::as_slice);
     let most = RECORDED / ways.len().max(1);
     connect::recorded(|id| node.rail(ni::RailId(id.0)), ways, rank, most)

@@ -13,7 +13,7 @@ use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::Message as _;
 use doorbell_fabric::rail::{Armed, Rail, Work};
 use doorbell_fabric::time::Time;
-use doorbell_job::connect::{Way, recorded};
+use doorbell_job::connect::{PeerPath, recorded};
 use doorbell_job::control::LostPeers;
 use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::diagnose::WayNow;
@@ -58,7 +58,7 @@ pub(crate) struct Core {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     /// The paths to each rank, in order of preference.
-    pub(crate) ways: Vec<Vec<Way>>,
+    pub(crate) ways: Vec<Vec<PeerPath>>,
     /// Whether a thread of its own runs it.
     pub(crate) dedicated: bool,
     /// One-sided operations of the raw interface.
@@ -521,7 +521,7 @@ impl Core {
 
     /// Returns the state of a rail to a rank, in one word.
     fn state_of(&self, rank: u32, path: &PathReport) -> &'static str {
-        let suspect = |way: &Way| {
+        let suspect = |way: &PeerPath| {
             self.pml
                 .rail(way.rail)
                 .is_some_and(|rail| rail.is_suspect(way.peer))
@@ -572,7 +572,7 @@ impl Core {
     }
 
     /// Returns the path to a rank over one of our rails.
-    fn way_over(&self, rank: u32, rail: RailId) -> Option<&Way> {
+    fn way_over(&self, rank: u32, rail: RailId) -> Option<&PeerPath> {
         let paths = self.ways.get(rank as usize)?;
         paths.iter().find(|way| way.rail == rail)
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Access, Exposure, Message as _, OpError, OpId, Refused, Remote};
 use doorbell_fabric::rail::Rail as _;
-use doorbell_job::connect::Way;
+use doorbell_job::connect::PeerPath;
 use doorbell_job::error::{Awaited, Error, Peers};
 use doorbell_job::rails::AnyRail;
 use doorbell_job::types::Status;
@@ -105,7 +105,7 @@ impl Core {
         access: Access,
         to: Option<u32>,
     ) -> Result<Window, Error> {
-        let paths: Vec<Option<Way>> = match to {
+        let paths: Vec<Option<PeerPath>> = match to {
             Some(rank) => self.ways_to(rank)?.iter().copied().map(Some).collect(),
             None => vec![None],
         };
@@ -137,7 +137,7 @@ impl Core {
         })
     }
 
-    fn ways_to(&self, peer: u32) -> Result<&[Way], Error> {
+    fn ways_to(&self, peer: u32) -> Result<&[PeerPath], Error> {
         if peer == self.rank {
             return Err(Error::Unsupported {
                 what: "a one-sided operation on our own rank",
@@ -157,7 +157,7 @@ impl Core {
         name: &'static str,
         peer: u32,
         other: u16,
-        post: impl FnOnce(&mut AnyRail, Way, OpId) -> Result<(), Refused>,
+        post: impl FnOnce(&mut AnyRail, PeerPath, OpId) -> Result<(), Refused>,
     ) -> Result<u64, Error> {
         if self.pml.is_unmet(Rank(peer)) {
             self.pml.want(Rank(peer));

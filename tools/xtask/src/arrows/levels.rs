@@ -253,7 +253,7 @@ mod tests {
             ),
             (
                 "job/src/join.rs",
-                "pub(crate) fn f() {}\nuse crate::{connect::Way, rails, types::{Tag, Source}};",
+                "pub(crate) fn f() {}\nuse crate::{connect::PeerPath, rails, types::{Tag, Source}};",
             ),
             ("job/src/join.rs", "use doorbell_oob::crate_like::lobby;"),
             ("job/src/lib.rs", "pub use crate::lobby::Member;"),
