@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use doorbell::config::Mode;
-use doorbell::{Region, Request, WayNow, World};
+use doorbell::{PathStatus, Region, Request, World};
 use doorbell_fabric::select::Choice;
 
 use crate::env::RailUse;
@@ -90,9 +90,9 @@ impl<'a> WorldLink<'a> {
     /// All rails to the peer with what they are for: the one of small messages first, the others in the order
     /// of their pairs.
     pub fn rails(&self) -> Vec<RailUse> {
-        let mut paths = self.world.ways(self.peer).unwrap_or_default();
+        let mut paths = self.world.paths(self.peer).unwrap_or_default();
         paths.sort_by_key(|way| !way.carries);
-        let used = |way: WayNow| RailUse {
+        let used = |way: PathStatus| RailUse {
             rail: way.rail,
             to: way.to,
             role: way.role.to_owned(),

@@ -56,7 +56,7 @@ pub use doorbell_fabric::{
 };
 pub use doorbell_job::config::{Config, drivers};
 pub use doorbell_job::control::Control;
-pub use doorbell_job::diagnose::{NOTHING_PASSES, Toward, WayNow, why};
+pub use doorbell_job::diagnose::{NOTHING_PASSES, PathStatus, RailVerdict, why};
 pub use doorbell_job::error::{Awaited, Error, Peers, Waiting};
 pub use doorbell_job::handle::Job;
 pub use doorbell_job::join::terms;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::select::Selection;
 use doorbell_job::control::{Control, LostPeers};
-use doorbell_job::diagnose::WayNow;
+use doorbell_job::diagnose::PathStatus;
 use doorbell_job::ends;
 use doorbell_job::error::{Awaited, Error, Waiting};
 use doorbell_job::handle::Job;
@@ -100,8 +100,8 @@ pub struct PeerRail {
     pub name: String,
     /// Whether the rail is up.
     pub up: bool,
-    /// Whether it carries small messages, or is next in turn among equals; [`WayNow::role`] describes what
-    /// the other rails do.
+    /// Whether it carries small messages, or is next in turn among equals; [`PathStatus::role`] describes
+    /// what the other rails do.
     pub carries: bool,
 }
 
@@ -243,8 +243,8 @@ impl World {
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::Busy`].
-    pub fn ways(&self, rank: u32) -> Result<Vec<WayNow>, Error> {
-        let mut paths = self.front.call(move |core| core.ways_now(rank))?;
+    pub fn paths(&self, rank: u32) -> Result<Vec<PathStatus>, Error> {
+        let mut paths = self.front.call(move |core| core.path_statuses(rank))?;
         for way in &mut paths {
             let mut chosen = self.selection(rank).into_iter().flat_map(Selection::chosen);
             if let Some((_, to)) = chosen.find(|(rail, _)| rail.as_str() == way.rail) {

@@ -1,8 +1,8 @@
 //! Diagnosis of rails: whether a rail carries messages to a host, and why not, according to the system and
 //! before anything is sent.
 //!
-//! For the ranks of a job, the selection of each peer's rails has the reasons, and [`WayNow`] the state that
-//! the path has come to.
+//! For the ranks of a job, the selection of each peer's rails has the reasons, and [`PathStatus`] the state
+//! that the path has come to.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -21,7 +21,7 @@ pub const NOTHING_PASSES: &str = Diagnosis::Nothing.advice();
 
 /// The verdict of one rail of this machine towards a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Toward {
+pub struct RailVerdict {
     /// The rail's name.
     pub rail: String,
     /// Whether it would be used: it reaches the host, and is named or needs no naming.
@@ -49,9 +49,9 @@ pub struct Toward {
 /// assert!(!shm.chosen && shm.reason.contains("another host"), "{shm:?}");
 /// assert_eq!(shm.unchosen, Some(doorbell::Unchosen::Unusable));
 /// ```
-pub fn why(config: &Config, addresses: &[IpAddr]) -> Vec<Toward> {
+pub fn why(config: &Config, addresses: &[IpAddr]) -> Vec<RailVerdict> {
     let found = discover(config);
-    let mut all: Vec<Toward> = found
+    let mut all: Vec<RailVerdict> = found
         .candidates()
         .map(|one| judge(config, one, addresses))
         .collect();
@@ -61,7 +61,7 @@ pub fn why(config: &Config, addresses: &[IpAddr]) -> Vec<Toward> {
                 Err(error) => error.to_string(),
                 Ok(_) => Lost::Missing.to_string(),
             };
-            all.push(Toward {
+            all.push(RailVerdict {
                 rail: name.to_string(),
                 chosen: false,
                 when_named: false,
@@ -77,7 +77,7 @@ pub fn why(config: &Config, addresses: &[IpAddr]) -> Vec<Toward> {
 }
 
 /// Returns the best verdict towards one of the addresses.
-fn judge(config: &Config, candidate: &Candidate, addresses: &[IpAddr]) -> Toward {
+fn judge(config: &Config, candidate: &Candidate, addresses: &[IpAddr]) -> RailVerdict {
     let verdicts: Vec<(IpAddr, Result<String, Lost>)> = addresses
         .iter()
         .map(|address| (*address, verdict(config, candidate, *address)))
@@ -98,7 +98,7 @@ fn judge(config: &Config, candidate: &Candidate, addresses: &[IpAddr]) -> Toward
         None => all_told(&mut alike),
     };
     let estimate = candidate.capabilities.map(|can| can.estimate.latency_ns);
-    Toward {
+    RailVerdict {
         rail: candidate.rail.to_string(),
         chosen: best == Some(0),
         when_named: best == Some(1),
@@ -171,7 +171,7 @@ fn way(config: &Config, candidate: &Candidate, host: IpAddr) -> Result<String, S
 
 /// The state of one rail to a peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct WayNow {
+pub struct PathStatus {
     /// The name of our rail.
     pub rail: String,
     /// The name of the peer's rail at the other end.

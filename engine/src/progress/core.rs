@@ -16,7 +16,7 @@ use doorbell_fabric::time::Time;
 use doorbell_job::connect::{PeerPath, recorded};
 use doorbell_job::control::LostPeers;
 use doorbell_job::counter_file::CounterPublisher;
-use doorbell_job::diagnose::WayNow;
+use doorbell_job::diagnose::PathStatus;
 use doorbell_job::error::{Awaited, Error, Waiting};
 use doorbell_job::meet::remote::Life;
 use doorbell_job::path_report;
@@ -535,7 +535,7 @@ impl Core {
     }
 
     /// Returns the state of the rails to a rank. The caller fills in the names of their other ends.
-    pub(crate) fn ways_now(&self, rank: u32) -> Vec<WayNow> {
+    pub(crate) fn path_statuses(&self, rank: u32) -> Vec<PathStatus> {
         let paths = self.pml.peer(Rank(rank)).map_or_else(Vec::new, |peer| peer.paths);
         let within = |path: &PathReport| {
             let rail = self.pml.rail(path.rail);
@@ -550,7 +550,7 @@ impl Core {
             let report = known.map_or_else(Default::default, |(way, rail)| rail.report(way.peer));
             let state = self.state_of(rank, path);
             let probed = known.and_then(|(way, rail)| rail.probed(way.peer));
-            WayNow {
+            PathStatus {
                 rail: path.name.clone(),
                 to: String::new(),
                 state,

@@ -39,7 +39,7 @@ fn returns(world: &World, from: Instant) {
     let peer = 1 - world.rank();
     loop {
         world.progress();
-        let paths = world.ways(peer).unwrap();
+        let paths = world.paths(peer).unwrap();
         let shm = paths.iter().find(|way| way.rail == "shm").unwrap();
         // Whether it carries messages again depends on measured latencies, which may be alike on a busy
         // machine.

@@ -92,7 +92,7 @@ fn wait_for_the_other(world: &World) {
     let error = world.recv(other, 99, &mut [0; 8]).unwrap_err();
     println!("NOTICED {} {error}", now().as_nanos());
     // No path to it is shown as up.
-    let paths = world.ways(other).unwrap();
+    let paths = world.paths(other).unwrap();
     assert!(
         !paths.is_empty() && paths.iter().all(|way| way.state == "down" && !way.carries),
         "{paths:?}"

@@ -114,7 +114,7 @@ fn the_ways_to_a_peer_that_is_gone_are_down() {
         own(&zero, "way.1.shm/shm.state"),
         doorbell::PathState::Down.number()
     );
-    let paths = zero.ways(1).unwrap();
+    let paths = zero.paths(1).unwrap();
     assert!(
         paths
             .iter()

@@ -343,7 +343,7 @@ fn a_peer_with_one_rail_is_waited_for_by_the_end_that_did_not_lose_the_link() {
         assert!(
             worlds
                 .iter()
-                .all(|world| world.ways(1 - world.rank()).unwrap()[0].state == "up")
+                .all(|world| world.paths(1 - world.rank()).unwrap()[0].state == "up")
         );
     }
 }

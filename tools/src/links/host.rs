@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use doorbell::oob::{Connection, Endpoint, JobKey};
-use doorbell::{WayNow, World};
+use doorbell::{PathStatus, World};
 use doorbell_bench::job::{Cores, measure};
 use doorbell_bench::plan::{Kind, Plan};
 use doorbell_bench::size::Size;
@@ -63,7 +63,7 @@ fn meet(to: &Endpoint, key: Option<JobKey>, rail: &RailName) -> Result<Pair, Too
             built => break built?,
         }
     };
-    let path = |world: &World| world.ways(1).ok().and_then(|ways| ways.into_iter().next());
+    let path = |world: &World| world.paths(1).ok().and_then(|ways| ways.into_iter().next());
     let full = path(&world).map_or(SMALL, |path| path.longest.max(SMALL));
     let plan = Plan {
         sizes: [SMALL, full].into_iter().filter_map(Size::new).collect(),
@@ -95,7 +95,7 @@ fn meet(to: &Endpoint, key: Option<JobKey>, rail: &RailName) -> Result<Pair, Too
     Ok(pair)
 }
 
-fn diagnosis(way: Option<WayNow>, why: &str) -> String {
+fn diagnosis(way: Option<PathStatus>, why: &str) -> String {
     let known = way.and_then(|way| match (way.passes, way.probed) {
         (Some(false), Some(probed)) => Some(probed.to_owned()),
         _ => way.facts,

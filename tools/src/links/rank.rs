@@ -74,7 +74,7 @@ fn partner(rank: u32, round: u32, size: u32) -> Option<u32> {
 fn ask(world: &World, partner: u32, round: u32, first: Duration) -> Pair {
     let ranks = [world.rank(), partner];
     let longest = |world: &World| {
-        let paths = world.ways(partner).unwrap_or_default();
+        let paths = world.paths(partner).unwrap_or_default();
         paths.first().map_or(0, |way| way.longest)
     };
     let tag = u64::from(round);
@@ -139,7 +139,7 @@ fn exchange(
 /// The other end: gives everything back. `None`: it waited in vain.
 fn answer(world: &World, partner: u32, round: u32, mut limit: Duration) -> Option<()> {
     let tag = u64::from(round);
-    let longest = world.ways(partner).ok()?.first()?.longest.max(SMALL);
+    let longest = world.paths(partner).ok()?.first()?.longest.max(SMALL);
     let mut body = vec![0; longest];
     for _ in 0..2 * (TIMES + WARM) {
         let status = world.within(limit).recv(partner, tag, &mut body).ok()?;
@@ -154,7 +154,7 @@ fn answer(world: &World, partner: u32, round: u32, mut limit: Duration) -> Optio
 
 /// Returns why a pair does not work: the rail's own finding is more precise than that nothing arrived.
 fn diagnosis(world: &World, partner: u32, why: &str) -> String {
-    let paths = world.ways(partner).unwrap_or_default();
+    let paths = world.paths(partner).unwrap_or_default();
     let known = paths.first().and_then(|way| match (way.passes, way.probed) {
         (Some(false), Some(probed)) => Some(probed.to_owned()),
         _ => way.facts.clone(),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use doorbell::oob::{Connection, Endpoint, JobKey, OobError};
-use doorbell::{NOTHING_PASSES, Toward, WayNow, World};
+use doorbell::{NOTHING_PASSES, PathStatus, RailVerdict, World};
 use doorbell_bench::job::{Cores, measure};
 use doorbell_bench::plan::{Kind, Plan};
 use doorbell_bench::size::Size;
@@ -80,7 +80,7 @@ fn resolve(peer: &str) -> Result<(Endpoint, Vec<IpAddr>), ToolError> {
 }
 
 /// Returns what to type when no rail is chosen and some would be, if named.
-fn remedy(toward: &[Toward]) -> Option<String> {
+fn remedy(toward: &[RailVerdict]) -> Option<String> {
     if toward.iter().any(|one| one.chosen) {
         return None;
     }
@@ -96,7 +96,7 @@ fn remedy(toward: &[Toward]) -> Option<String> {
 
 /// The result of a probe.
 struct Probed {
-    ways: Vec<WayNow>,
+    ways: Vec<PathStatus>,
     /// Why the messages did not come back, if they did not.
     unanswered: Option<String>,
 }
@@ -125,7 +125,7 @@ fn probe(args: &WhyArgs, host: &Endpoint) -> Result<Probed, ToolError> {
         Ok(report) => (report, None),
         Err(error) => (None, Some(first_line(&error.to_string()))),
     };
-    let mut paths = world.ways(1)?;
+    let mut paths = world.paths(1)?;
     world.close();
     // For the rail that carried them, the messages themselves are the best measure.
     let half = report.and_then(|report| report.results.first()?.half_rtt_ns.p50);
@@ -143,8 +143,8 @@ fn probe(args: &WhyArgs, host: &Endpoint) -> Result<Probed, ToolError> {
 fn settle(world: &World) {
     let begun = Instant::now();
     loop {
-        let paths = world.ways(1).unwrap_or_default();
-        let open = |way: &WayNow| way.passes.is_none() && way.state != "down" && way.rail != "shm";
+        let paths = world.paths(1).unwrap_or_default();
+        let open = |way: &PathStatus| way.passes.is_none() && way.state != "down" && way.rail != "shm";
         if paths.len() < 2 || begun.elapsed() >= JUDGED_WITHIN || !paths.iter().any(open) {
             return;
         }
@@ -158,8 +158,8 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-impl std::convert::From<Toward> for Row {
-    fn from(one: Toward) -> Self {
+impl std::convert::From<RailVerdict> for Row {
+    fn from(one: RailVerdict) -> Self {
         let reason = match one.address {
             Some(address) => format!("{address}: {}", one.reason),
             None => one.reason,
@@ -211,7 +211,7 @@ impl Row {
     }
 
     /// Adds what the rail found out.
-    fn add(&mut self, way: &WayNow) {
+    fn add(&mut self, way: &PathStatus) {
         self.pair = Some(way.to.clone());
         let known = way.measured_ns.map(|ns| (ns, LatencyOf::Messages));
         let known = known.or(way.acknowledged_ns.map(|ns| (ns, LatencyOf::Acknowledgements)));
@@ -252,8 +252,8 @@ mod tests {
     }
 
     /// A way that frames passed over, and how it is.
-    fn way(state: &'static str) -> WayNow {
-        WayNow {
+    fn way(state: &'static str) -> PathStatus {
+        PathStatus {
             rail: "udp:v0".to_owned(),
             to: "udp:v0".to_owned(),
             state,
@@ -288,8 +288,8 @@ mod tests {
         assert_eq!(judged("suspect", Some("no message came back")), (false, true));
     }
 
-    fn toward(rail: &str, chosen: bool, when_named: bool) -> Toward {
-        Toward {
+    fn toward(rail: &str, chosen: bool, when_named: bool) -> RailVerdict {
+        RailVerdict {
             rail: rail.to_owned(),
             chosen,
             when_named,
