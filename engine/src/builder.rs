@@ -216,7 +216,8 @@ impl Builder {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use doorbell::oob::{Connection, JobKey, Listener, tcp::Accepted};
+    /// use doorbell::oob::lines::tcp::blocking::Accepted;
+    /// use doorbell::oob::{Connection, JobKey, Listener};
     /// let key = JobKey::generate()?;
     /// let terms = || doorbell::terms(Some(key.clone()));
     /// let mut listener = Listener::bind("127.0.0.1:0".parse().unwrap(), terms()?)?;

@@ -153,7 +153,7 @@ impl Control {
             let config = Config::new(Name::new(1, rank), Epoch(1), 2, vec![Transport::direct("tcp")]);
             Ok::<_, Failure>(Oob::start(
                 config,
-                doorbell_oob::net::Settings::default(),
+                doorbell_oob::lines::tcp::Settings::default(),
                 Some(key.clone()),
                 settings,
             )?)

@@ -15,10 +15,11 @@ use std::time::Duration;
 
 use doorbell_oob::config::{Config, Transport};
 use doorbell_oob::event::Event;
+use doorbell_oob::lines::rail::{self, Open, endpoint};
+use doorbell_oob::lines::tcp;
 use doorbell_oob::name::{Epoch, From, Name};
 use doorbell_oob::plane::{Carried, Oob};
-use doorbell_oob::rail::{Open, endpoint};
-use doorbell_oob::{JobKey, net, rail, runner};
+use doorbell_oob::{JobKey, runner};
 use doorbell_shm::{ShmConfig, ShmRail};
 
 type Failure = Box<dyn std::error::Error>;
@@ -43,7 +44,7 @@ fn start(rank: u32, key: &JobKey) -> Result<Oob, Failure> {
     let rails = if rank == 1 { Vec::new() } else { vec![shm()] };
     let carried = Carried::new()
         .rail(rail::Settings::default(), rails)
-        .tcp(net::Settings::default());
+        .tcp(tcp::Settings::default());
     let oob = Oob::start(config, carried, Some(key.clone()), runner::Settings::default())?;
     Ok(oob)
 }

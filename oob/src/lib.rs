@@ -3,7 +3,7 @@
 //! ```text
 //!   key file ──► JobKey ──┐
 //!                         ▼
-//!   Endpoint ──► tcp::Connection / tcp::Listener    sockets, deadlines, limits
+//!   Endpoint ──► Connection / Listener              sockets, deadlines, limits
 //!                         │ bytes, time
 //!                         ▼
 //!                session::Session                   Noise handshake, encrypted records; no socket, no clock
@@ -11,7 +11,7 @@
 //!
 //! * [`key`]: the secret of a job, and its file.
 //! * [`session`]: mutual authentication by that key and encryption, over any stream of bytes.
-//! * [`tcp`]: blocking sessions over TCP, with a deadline for everything.
+//! * [`lines::tcp::blocking`]: blocking sessions over TCP, with a deadline for everything.
 //! * [`launch`]: how a process started by another launcher learns its rank, and exchanges values with the
 //!   other ranks.
 //!
@@ -29,8 +29,8 @@
 //!
 //! What carries the frames:
 //!
-//! * [`net`]: the transport `tcp`, with a module for each NIC; [`rail`]: the transport `rail`, with one for
-//!   each rail.
+//! * [`lines`]: connections over two kinds of lines; [`lines::tcp`]: the transport `tcp`, with a module for
+//!   each NIC; [`lines::rail`]: the transport `rail`, with one for each rail.
 //! * [`runner`]: the thread that runs a core and its transports.
 //!
 //! Without a key, only loopback is used: traffic over a network is always authenticated.
@@ -45,9 +45,8 @@ pub mod event;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod key;
 pub mod launch;
+pub mod lines;
 pub mod name;
-#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
-pub mod net;
 pub mod node;
 mod path_choice;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -56,7 +55,6 @@ pub mod plane;
 // Its tests open sockets and files.
 #[cfg_attr(test, allow(clippy::disallowed_types, clippy::disallowed_methods))]
 mod pmix;
-pub mod rail;
 pub mod rml;
 pub mod routed;
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -64,13 +62,11 @@ pub mod runner;
 pub mod serve;
 pub mod session;
 mod stream;
-#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
-pub mod tcp;
 pub mod transport;
 pub mod wire;
 
 pub use error::OobError;
 pub use key::JobKey;
 pub use launch::{LaunchError, Launcher};
+pub use lines::tcp::blocking::{Canceller, Connection, Endpoint, Listener};
 pub use session::{Event, Peer, Role, Session, Terms};
-pub use tcp::{Canceller, Connection, Endpoint, Listener};

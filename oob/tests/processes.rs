@@ -13,10 +13,11 @@ use doorbell_oob::bytes::Bytes;
 use doorbell_oob::config::{Config, Transport};
 use doorbell_oob::contact::Contact;
 use doorbell_oob::event::{Event, Status};
+use doorbell_oob::lines::rail::{self, Open, endpoint};
+use doorbell_oob::lines::tcp;
 use doorbell_oob::name::{Epoch, From, Name};
 use doorbell_oob::plane::{Carried, Inbox, Message, Oob};
-use doorbell_oob::rail::{self, Open, endpoint};
-use doorbell_oob::{JobKey, net, runner};
+use doorbell_oob::{JobKey, runner};
 use doorbell_shm::{ShmConfig, ShmRail};
 
 const JOB: u64 = 78;
@@ -41,7 +42,7 @@ fn start(rank: u32, epoch: u64) -> Oob {
     });
     let carried = Carried::new()
         .rail(rail::Settings::default(), vec![shm])
-        .tcp(net::Settings::default());
+        .tcp(tcp::Settings::default());
     let key = Some(JobKey::from_bytes([5; 32]));
     Oob::start(config, carried, key, runner::Settings::default()).unwrap()
 }

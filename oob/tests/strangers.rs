@@ -13,8 +13,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::time::Time;
+use doorbell_oob::lines::tcp::{Chosen, Families, Settings};
+use doorbell_oob::lines::{Counters, Limits};
 use doorbell_oob::name::Name;
-use doorbell_oob::net::{Chosen, Counters, Families, Settings};
 use doorbell_oob::{JobKey, Role, Session, Terms};
 
 use side::{JOB, Side, drive, key, pair, runtime};
@@ -201,11 +202,14 @@ fn strangers_are_refused_and_counted_and_cost_nothing_that_lasts() {
     let runtime = runtime();
     let settings = Settings {
         nics: Chosen::new(Vec::new(), Vec::new(), Families::V4).unwrap(),
-        handshake: Duration::from_secs(2),
-        longest: 2 << 20,
-        meeting: doorbell_oob::connect::Limits {
-            hello: Duration::from_secs(2),
-            ..Default::default()
+        limits: Limits {
+            handshake: Duration::from_secs(2),
+            longest: 2 << 20,
+            meeting: doorbell_oob::connect::Limits {
+                hello: Duration::from_secs(2),
+                ..Default::default()
+            },
+            ..Limits::default()
         },
         ..Settings::default()
     };

@@ -13,8 +13,8 @@ use doorbell::config::Mode;
 use doorbell::oob::bytes::Bytes;
 use doorbell::oob::config::{Config, Transport};
 use doorbell::oob::event::Status;
+use doorbell::oob::lines::tcp::Settings;
 use doorbell::oob::name::{Epoch, From, Name};
-use doorbell::oob::net::Settings;
 use doorbell::oob::plane::Oob;
 
 const LIMIT: Duration = Duration::from_secs(60);

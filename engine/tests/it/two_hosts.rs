@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use doorbell::oob::tcp::Accepted;
+use doorbell::oob::lines::tcp::blocking::Accepted;
 use doorbell::oob::{Connection, JobKey, Listener};
 use doorbell::{Builder, Error, Exit, World, terms};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use doorbell_btl::BtlError;
 use doorbell_inet::StaticAddress;
-use doorbell_oob::net::{Pattern, Ports};
+use doorbell_oob::lines::tcp::{Pattern, Ports};
 use doorbell_shm::ShmConfig;
 
 use super::drivers::btl_config;

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::error::Exit;
-use doorbell_oob::tcp::{Accepted, Incoming};
+use doorbell_oob::lines::tcp::blocking::{Accepted, Incoming};
 use doorbell_oob::{Connection, Listener};
 
 use super::invite::{Invitation, addresses, meeting_error, parse_word, refuse, send, terms};

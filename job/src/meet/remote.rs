@@ -24,7 +24,7 @@ use std::time::Duration;
 use doorbell_fabric::error::Exit;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::time::Time;
-use doorbell_oob::tcp::Incoming;
+use doorbell_oob::lines::tcp::blocking::Incoming;
 use doorbell_oob::{Connection, OobError, Role};
 use doorbell_pml::Rank;
 use serde::{Deserialize, Serialize};

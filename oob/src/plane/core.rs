@@ -12,8 +12,8 @@ use crate::bytes::Bytes;
 use crate::config::{Config, Policy};
 use crate::contact::Contact;
 use crate::event::{Event, OpId, Output, RecvError, RecvId, SendId};
+use crate::lines;
 use crate::name::{From, Name};
-use crate::net;
 use crate::node::Node;
 use crate::runner::Core;
 use crate::stream::charge;
@@ -42,7 +42,7 @@ pub(super) enum Request {
     Sweep(From, u32),
     Broadcast(u32, Bytes, Duration, Answer<Spread>),
     Gather(u32, Bytes, Duration, Answer<Gathered>),
-    Counters(net::Counters, Answer<Counters>),
+    Counters(lines::Counters, Answer<Counters>),
     Watch(Watcher),
     Hush,
 }

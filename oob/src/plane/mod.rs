@@ -5,7 +5,7 @@
 //!       │           ▲             │             ▲            │          ▲                                ▲
 //!       ▼ mailbox   │             ▼             │            ▼          │ bounded                        │
 //! ┌────────────────────────────────────────── progress thread ─────────────────────────────────────────────┐
-//! │  core::Plane: node::Node, and who waits for what    transports: net::Tcp, a module for each NIC        │
+//! │  core::Plane: node::Node, and who waits for what    transports: tcp::Tcp, a module for each NIC        │
 //! │                                                                 rail::Rails, a module for each rail    │
 //! └────────────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
@@ -33,14 +33,14 @@
 //!
 //! use doorbell_oob::config::{Config, Transport};
 //! use doorbell_oob::name::{Epoch, From, Name};
-//! use doorbell_oob::net;
+//! use doorbell_oob::lines::tcp;
 //! use doorbell_oob::plane::Oob;
 //!
 //! let limit = Duration::from_secs(30);
 //! // Two processes of a job, here both in one; they are reached over loopback, because no NICs are named.
 //! let start = |rank| {
 //!     let config = Config::new(Name::new(7, rank), Epoch(1), 2, vec![Transport::direct("tcp")]);
-//!     Oob::start(config, net::Settings::default(), None, Default::default())
+//!     Oob::start(config, tcp::Settings::default(), None, Default::default())
 //! };
 //! let (zero, one) = (start(0)?, start(1)?);
 //! // A launcher carries the contacts from one to the other.
@@ -88,8 +88,8 @@ use crate::contact::Contact;
 use crate::error::OobError;
 use crate::event::{Event, SendError};
 use crate::key::JobKey;
+use crate::lines::Clock;
 use crate::name::{From, Name};
-use crate::net::Clock;
 use crate::runner::{self, Mailbox, Refused, Runner};
 
 /// Maximum number of events that wait to be taken.
@@ -116,8 +116,8 @@ impl Oob {
     ///
     /// # Errors
     /// [`OobError::Setting`] for a configuration that names other transports, or a rank outside the job; the
-    /// errors of [`Tcp::start`](crate::net::Tcp::start), [`Rails::start`](crate::rail::Rails::start) and
-    /// [`Runner::start`].
+    /// errors of [`Tcp::start`](crate::lines::tcp::Tcp::start),
+    /// [`Rails::start`](crate::lines::rail::Rails::start) and [`Runner::start`].
     pub fn start(
         mut config: Config,
         carried: impl Into<Carried>,

@@ -3,7 +3,7 @@
 use crate::bytes::Bytes;
 use crate::event::{RecvError, SendError, Status};
 use crate::name::Name;
-use crate::{net, node};
+use crate::{lines, node};
 
 /// Why a request was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,7 +56,7 @@ pub struct Counters {
     /// The counters of the node.
     pub node: node::Counters,
     /// The counters of the transport `tcp`.
-    pub tcp: net::Counters,
+    pub tcp: lines::Counters,
 }
 
 /// The result of a send.

@@ -7,8 +7,9 @@ use std::task::{Context, Poll};
 use doorbell_fabric::time::Time;
 
 use crate::error::OobError;
-use crate::net::{self, Tcp};
-use crate::rail::{self, Rails};
+use crate::lines::rail::{self, Rails};
+use crate::lines::tcp::Tcp;
+use crate::lines::{self, TROUBLES};
 use crate::runner::Carrier;
 use crate::transport::{Command, Event, ModuleId};
 
@@ -42,7 +43,7 @@ pub enum Counted {
     #[default]
     Nothing,
     /// The counters of the transport `tcp`.
-    Tcp(net::Counters),
+    Tcp(lines::Counters),
     /// The counters of a transport `rail`.
     Rail(rail::Counters),
 }
@@ -82,7 +83,7 @@ pub(super) struct Shown {
 
 impl Shown {
     /// Returns the counters of `tcp`.
-    pub(super) fn tcp(&self) -> net::Counters {
+    pub(super) fn tcp(&self) -> lines::Counters {
         let mut all = self.carriages.iter();
         let found = all.find_map(|carriage| match carriage.counted {
             Counted::Tcp(counters) => Some(counters),
@@ -173,7 +174,7 @@ impl<C: Counts> Carrier for Watched<C> {
                 place.clone_from(&self.carriage);
             }
             while let Some(trouble) = self.carrier.trouble() {
-                if shown.troubles.len() == net::TROUBLES {
+                if shown.troubles.len() == TROUBLES {
                     shown.troubles.pop_front();
                 }
                 shown.troubles.push_back(trouble);

@@ -6,8 +6,9 @@ use super::stats::{Board, Carriage, Watched, look};
 use crate::config::Config;
 use crate::error::OobError;
 use crate::key::JobKey;
-use crate::net::{self, Clock, Tcp, Who};
-use crate::rail::{self, Open, Rails};
+use crate::lines::rail::{self, Open, Rails};
+use crate::lines::tcp::{self, Tcp};
+use crate::lines::{Clock, Who};
 use crate::runner::{self, Carrier, Carriers, Progress};
 
 /// The names of the transports in contacts.
@@ -18,9 +19,9 @@ pub(super) const RAIL: &str = "rail";
 /// alone, or with rails.
 ///
 /// ```
-/// use doorbell_oob::net;
+/// use doorbell_oob::lines::tcp;
 /// use doorbell_oob::plane::Carried;
-/// use doorbell_oob::rail::{self, Open, endpoint};
+/// use doorbell_oob::lines::rail::{self, Open, endpoint};
 /// use doorbell_shm::{ShmConfig, ShmRail};
 ///
 /// let shm: Open = Box::new(|| {
@@ -28,15 +29,15 @@ pub(super) const RAIL: &str = "rail";
 ///     let life = rail.incarnation();
 ///     Ok(endpoint(rail, life))
 /// });
-/// let both = Carried::new().rail(rail::Settings::default(), vec![shm]).tcp(net::Settings::default());
+/// let both = Carried::new().rail(rail::Settings::default(), vec![shm]).tcp(tcp::Settings::default());
 /// assert_eq!(both.names(), ["rail", "tcp"]);
-/// assert_eq!(Carried::from(net::Settings::default()).names(), ["tcp"]);
+/// assert_eq!(Carried::from(tcp::Settings::default()).names(), ["tcp"]);
 /// ```
 #[derive(Debug, Default)]
 pub struct Carried(Vec<One>);
 
 enum One {
-    Tcp(net::Settings),
+    Tcp(tcp::Settings),
     Rail(rail::Settings, Vec<Open>),
 }
 
@@ -49,7 +50,7 @@ impl Carried {
 
     /// Appends the transport `tcp`.
     #[must_use]
-    pub fn tcp(mut self, settings: net::Settings) -> Self {
+    pub fn tcp(mut self, settings: tcp::Settings) -> Self {
         self.0.push(One::Tcp(settings));
         self
     }
@@ -135,12 +136,12 @@ impl One {
         let (name, board): (Arc<str>, Board) = (self.name().into(), board.clone());
         Ok(match self {
             Self::Tcp(mut settings) => {
-                settings.longest = longest;
+                settings.limits.longest = longest;
                 let tcp = Tcp::start(settings, who.clone(), clock)?;
                 Box::new(Watched::new(tcp, board, at, name))
             }
             Self::Rail(mut settings, rails) => {
-                (settings.longest, settings.spin) = (longest, spin);
+                (settings.limits.longest, settings.spin) = (longest, spin);
                 let rails = Rails::start(settings, who.clone(), rails)?;
                 Box::new(Watched::new(rails, board, at, name))
             }
@@ -157,9 +158,9 @@ impl std::fmt::Debug for One {
     }
 }
 
-impl From<net::Settings> for Carried {
+impl From<tcp::Settings> for Carried {
     /// Returns a list with `tcp` only.
-    fn from(settings: net::Settings) -> Self {
+    fn from(settings: tcp::Settings) -> Self {
         Self::new().tcp(settings)
     }
 }

@@ -28,7 +28,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Sender, channel};
 
 use crate::error::OobError;
-use crate::net::{Clock, Tcp};
+use crate::lines::Clock;
 use crate::transport::{Command, Event, TransportId};
 
 /// The name of the progress thread.
@@ -74,36 +74,6 @@ pub trait Carrier {
     fn leave(&mut self, now: Time);
     /// Whether everything is closed.
     fn is_quiet(&self) -> bool;
-}
-
-impl Carrier for Tcp {
-    fn command(&mut self, now: Time, command: Command) {
-        self.command(now, command);
-    }
-
-    fn event(&mut self) -> Option<Event> {
-        self.event()
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>, now: Time) -> Poll<()> {
-        self.poll(cx, now)
-    }
-
-    fn tick(&mut self, now: Time) {
-        self.tick(now);
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        self.next_deadline()
-    }
-
-    fn leave(&mut self, now: Time) {
-        self.leave(now);
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.is_quiet()
-    }
 }
 
 /// What the thread does when it is idle.

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::{Carrier, Core, Message};
-use crate::net::Clock;
+use crate::lines::Clock;
 use crate::transport::TransportId;
 
 /// Maximum requests taken from the mailbox per turn.

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use doorbell_oob::OobError;
 use doorbell_oob::config::{Config, Policy, Transport};
 use doorbell_oob::event::{Event, SendError, Status};
+use doorbell_oob::lines::tcp::Settings;
 use doorbell_oob::name::{Epoch, From, Name};
-use doorbell_oob::net::Settings;
 use doorbell_oob::plane::{Busy, NotReceived, Oob};
 use doorbell_oob::runner;
 

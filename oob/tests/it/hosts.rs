@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use doorbell_oob::bytes::Bytes;
 use doorbell_oob::config::{Config, Policy};
 use doorbell_oob::event::{Event, Status};
+use doorbell_oob::lines::tcp::{Chosen, Families, KeepAlive, Settings};
 use doorbell_oob::name::From;
-use doorbell_oob::net::{Chosen, Families, Settings};
 use doorbell_oob::plane::{Counters, Inbox, Oob};
 
 use crate::job::{TAG, config, contact, finish, introduce, number, receive_all, say, send_all, start, until};
@@ -22,8 +22,11 @@ pub fn nics(names: &[&str]) -> Settings {
     let include = names.iter().map(|name| name.parse().unwrap()).collect();
     Settings {
         nics: Chosen::new(include, Vec::new(), Families::Both).unwrap(),
-        unacknowledged: PATIENCE,
-        idle: PATIENCE,
+        keep_alive: KeepAlive {
+            unacknowledged: PATIENCE,
+            idle: PATIENCE,
+            ..KeepAlive::default()
+        },
         ..Settings::default()
     }
 }

@@ -7,8 +7,8 @@ use doorbell_oob::bytes::Bytes;
 use doorbell_oob::config::{Config, Transport};
 use doorbell_oob::contact::Contact;
 use doorbell_oob::event::{Event, Status};
+use doorbell_oob::lines::tcp::Settings;
 use doorbell_oob::name::{Epoch, Name};
-use doorbell_oob::net::Settings;
 use doorbell_oob::plane::{Busy, Completion, Inbox, Message, Oob, Sent};
 use doorbell_oob::runner;
 

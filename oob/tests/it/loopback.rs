@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use doorbell_oob::OobError;
 use doorbell_oob::bytes::Bytes;
-use doorbell_oob::connect::Limits;
+use doorbell_oob::connect;
+use doorbell_oob::lines::tcp::{Chosen, Families, Pattern, Ports, Settings, Tcp};
+use doorbell_oob::lines::{Clock, Limits, Who};
 use doorbell_oob::name::{Epoch, Name};
-use doorbell_oob::net::{Chosen, Clock, Families, Pattern, Ports, Settings, Tcp, Who};
+use doorbell_oob::runner::Carrier;
 use doorbell_oob::transport::{Command, Loss, Refusal};
 
 use crate::side::{JOB, Side, drive, key, pair, runtime, who};
@@ -75,7 +77,10 @@ fn modules_with_threads_of_their_own_do_the_same() {
 fn long_messages_arrive_and_longer_ones_end_the_link() {
     runtime().block_on(async {
         let settings = Settings {
-            longest: 300 << 10,
+            limits: Limits {
+                longest: 300 << 10,
+                ..Limits::default()
+            },
             ..Settings::default()
         };
         let mut one = Side::start(Settings::default(), who(0));
@@ -321,9 +326,12 @@ fn an_attempt_ends_at_its_deadline_and_a_cancelled_one_at_once() {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let at = format!("127.0.0.1/8:{}", silent.local_addr().unwrap().port());
         let settings = Settings {
-            handshake: Duration::from_millis(200),
-            meeting: Limits {
-                tries: 1,
+            limits: Limits {
+                handshake: Duration::from_millis(200),
+                meeting: connect::Limits {
+                    tries: 1,
+                    ..connect::Limits::default()
+                },
                 ..Limits::default()
             },
             ..families(Families::V4)

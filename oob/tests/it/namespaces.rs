@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use doorbell_oob::net::{Chosen, Families, Ports, Settings};
+use doorbell_oob::lines::Limits;
+use doorbell_oob::lines::tcp::{Chosen, Families, Ports, Settings};
 use doorbell_oob::transport::{Loss, ModuleId, Refusal};
 
 use crate::side::{Hosts, Side};
@@ -300,8 +301,11 @@ fn strangers_of_one_address_are_limited_and_others_still_come_in() {
     let Some(lab) = Lab::pair(test, 1500) else { return };
     lab.ip(0, "address add 10.77.0.9/24 dev v0");
     let settings = Settings {
-        failures: 10,
-        forgive: std::time::Duration::from_secs(1000),
+        limits: Limits {
+            failures: 10,
+            forgive: std::time::Duration::from_secs(1000),
+            ..Limits::default()
+        },
         ..nics(&["v0"], Families::V4)
     };
     let mut hosts = Hosts::start(&lab, &[nics(&["10.77.0.1"], Families::V4), settings]);

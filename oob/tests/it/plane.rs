@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use doorbell_oob::bytes::Bytes;
 use doorbell_oob::event::{Event, RecvError, SendError, Status};
+use doorbell_oob::lines::tcp::Settings;
 use doorbell_oob::name::{From, Name};
-use doorbell_oob::net::Settings;
 use doorbell_oob::plane::{Busy, Message, NotReceived, Oob};
 use doorbell_oob::runner::{self, Progress};
 

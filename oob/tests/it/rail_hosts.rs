@@ -9,9 +9,9 @@ use doorbell_btl::{Btl, BtlConfig, JobKey as BtlKey};
 use doorbell_fabric::error::RailError;
 use doorbell_oob::config::{Config, Policy, Transport};
 use doorbell_oob::event::{Event, Status};
+use doorbell_oob::lines::rail::{self, Endpoint, endpoint};
 use doorbell_oob::name::From;
 use doorbell_oob::plane::{Carried, Oob};
-use doorbell_oob::rail::{self, Endpoint, endpoint};
 use doorbell_oob::runner;
 use doorbell_udp::{UdpConfig, UdpRail};
 

@@ -11,11 +11,11 @@ use doorbell_fabric::message::{Body, Message, PeerIndex, Refused};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 use doorbell_oob::connect::{Hello, HelloKind};
+use doorbell_oob::lines::rail::address::Place;
+use doorbell_oob::lines::rail::wire::{HEAD, Head, Kind, PIECE_MAX, WINDOW};
+use doorbell_oob::lines::rail::{Rails, Settings};
+use doorbell_oob::lines::{Clock, Limits, Who};
 use doorbell_oob::name::{Epoch, Name};
-use doorbell_oob::net::{Clock, Who};
-use doorbell_oob::rail::address::Place;
-use doorbell_oob::rail::wire::{HEAD, Head, Kind, PIECE_MAX, WINDOW};
-use doorbell_oob::rail::{Rails, Settings};
 use doorbell_oob::runner::Carrier;
 use doorbell_oob::transport::{Address, Attempt, Command, Event, LinkId, Loss, ModuleId, Path, Refusal};
 use doorbell_oob::{Role, Session, Terms, session};
@@ -43,7 +43,10 @@ struct End {
 impl End {
     fn new(who: Who, clock: Clock) -> Self {
         let settings = Settings {
-            longest: LONGEST,
+            limits: Limits {
+                longest: LONGEST,
+                ..Settings::default().limits
+            },
             spin: true,
             ..Settings::default()
         };

@@ -16,15 +16,16 @@ use doorbell_fabric::message::{Inbound, Incarnation, MsgId, PeerIndex, Refused};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::Armed;
 use doorbell_fabric::time::Time;
+use doorbell_oob::JobKey;
 use doorbell_oob::OobError;
 use doorbell_oob::bytes::Bytes;
 use doorbell_oob::config::{Config, Transport};
 use doorbell_oob::event::{Event, Status};
+use doorbell_oob::lines::rail::{self, Endpoint, Open, endpoint};
+use doorbell_oob::lines::{Limits, tcp};
 use doorbell_oob::name::{Epoch, From};
 use doorbell_oob::plane::{Carriage, Carried, Counted, Oob};
-use doorbell_oob::rail::{self, Endpoint, Open, endpoint};
 use doorbell_oob::runner::{self, Progress};
-use doorbell_oob::{JobKey, net};
 use doorbell_shm::{ShmConfig, ShmRail};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -214,13 +215,16 @@ pub fn both() -> Vec<Transport> {
 /// has to wait long for it.
 pub fn quick() -> rail::Settings {
     rail::Settings {
-        handshake: Duration::from_secs(20),
+        limits: Limits {
+            handshake: Duration::from_secs(20),
+            ..rail::Settings::default().limits
+        },
         ..rail::Settings::default()
     }
 }
 
 fn beside_tcp(rails: Vec<Open>) -> Carried {
-    Carried::new().rail(quick(), rails).tcp(net::Settings::default())
+    Carried::new().rail(quick(), rails).tcp(tcp::Settings::default())
 }
 
 fn start(config: Config, carried: Carried, key: Option<JobKey>) -> Oob {
@@ -542,7 +546,7 @@ fn transports_that_do_not_agree_with_the_configuration_are_refused() {
         );
         started.map(|_| ()).unwrap_err().to_string()
     };
-    let tcp = || Carried::from(net::Settings::default());
+    let tcp = || Carried::from(tcp::Settings::default());
     for (transports, carried) in [
         (both(), tcp()),
         (vec![Transport::direct("rail")], tcp()),
@@ -553,7 +557,7 @@ fn transports_that_do_not_agree_with_the_configuration_are_refused() {
         ),
         (
             vec![Transport::direct("tcp"), Transport::tree("tcp")],
-            tcp().tcp(net::Settings::default()),
+            tcp().tcp(tcp::Settings::default()),
         ),
     ] {
         let said = refused(transports, carried);

@@ -5,8 +5,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use doorbell_fabric::time::Time;
 use doorbell_oob::connect::{HELLO, Hello, HelloKind, Limits, Nack};
+use doorbell_oob::lines::tcp::{Chosen, Families, Settings};
+use doorbell_oob::lines::{self, Who};
 use doorbell_oob::name::{Epoch, Name};
-use doorbell_oob::net::{Chosen, Families, Settings, Who};
+use doorbell_oob::runner::Carrier;
 use doorbell_oob::transport::Refusal;
 use doorbell_oob::{Event, Role, Session, Terms};
 
@@ -21,11 +23,14 @@ const VERSION: u32 = 1;
 fn settings() -> Settings {
     Settings {
         nics: Chosen::new(Vec::new(), Vec::new(), Families::V4).unwrap(),
-        handshake: PATIENCE,
-        linger: PATIENCE,
-        meeting: Limits {
-            hello: PATIENCE,
-            ..Limits::default()
+        limits: lines::Limits {
+            handshake: PATIENCE,
+            linger: PATIENCE,
+            meeting: Limits {
+                hello: PATIENCE,
+                ..Limits::default()
+            },
+            ..lines::Limits::default()
         },
         ..Settings::default()
     }
@@ -136,7 +141,7 @@ fn a_caller_of_another_version_is_refused_as_such() {
 fn an_answerer_of_another_version_is_left() {
     runtime().block_on(async {
         let mut settings = settings();
-        settings.meeting.tries = 1;
+        settings.limits.meeting.tries = 1;
         let mut side = Side::start(settings, who(1));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("127.0.0.1/8:{}", listener.local_addr().unwrap().port());

@@ -7,8 +7,9 @@ use std::time::Duration;
 use doorbell_fabric::time::Time;
 use doorbell_oob::OobError;
 use doorbell_oob::bytes::Bytes;
+use doorbell_oob::lines::Clock;
+use doorbell_oob::lines::tcp::Tcp;
 use doorbell_oob::name::{Epoch, Name};
-use doorbell_oob::net::{Clock, Tcp};
 use doorbell_oob::runner::{Carrier, Carriers, Core, Progress, Refused, Runner, Settings, THREAD};
 use doorbell_oob::transport::{Address, Attempt, Command, Event, LinkId, TransportId};
 use doorbell_oob::wire::Head;
@@ -142,7 +143,7 @@ impl Core for Echo {
 fn start(rank: u32, settings: Settings) -> Result<(Runner<Request>, Receiver<u32>), OobError> {
     let (told, tell) = channel();
     let carriers: Carriers = Box::new(move |clock: Clock| {
-        let tcp = Tcp::start(doorbell_oob::net::Settings::default(), who(rank), clock)?;
+        let tcp = Tcp::start(doorbell_oob::lines::tcp::Settings::default(), who(rank), clock)?;
         Ok(vec![Box::new(tcp) as Box<dyn Carrier>])
     });
     Ok((

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use doorbell_fabric::time::Time;
 use doorbell_oob::JobKey;
 use doorbell_oob::bytes::Bytes;
+use doorbell_oob::lines::tcp::{Settings, Tcp};
+use doorbell_oob::lines::{Clock, Who};
 use doorbell_oob::name::{Epoch, Name};
-use doorbell_oob::net::{Clock, Settings, Tcp, Who};
+use doorbell_oob::runner::Carrier;
 use doorbell_oob::transport::{Address, Attempt, Command, Event, LinkId, Loss, ModuleId, Path, Refusal};
 use doorbell_oob::wire::{Frame, Head, Kind, Lane, Seq};
 

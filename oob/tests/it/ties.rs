@@ -1,6 +1,7 @@
 //! Two processes that connect to each other at the same time, over and over.
 
-use doorbell_oob::net::Settings;
+use doorbell_oob::lines::tcp::Settings;
+use doorbell_oob::runner::Carrier;
 use doorbell_oob::transport::{Command, Loss, Refusal};
 
 use crate::side::{Side, drive, runtime, who};

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use doorbell::oob::tcp::{Accepted, PORT, is_loopback};
+use doorbell::oob::lines::tcp::blocking::{Accepted, PORT, is_loopback};
 use doorbell::oob::{Canceller, Connection, Endpoint, Listener};
 use doorbell_bench::job::Cores;
 use doorbell_bench::pin;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::Duration;
 
-use doorbell::oob::tcp::Accepted;
+use doorbell::oob::lines::tcp::blocking::Accepted;
 use doorbell::oob::{Connection, JobKey, Listener};
 use doorbell::{Builder, Error, Region, Request, World, terms};
 use doorbell_fabric::memory::SharedBytes;
