@@ -24,15 +24,6 @@ const FOR_ACKS: usize = 2;
 /// Turns of one pass: long enough that a device which takes many frames at a time gets them.
 const TURNS: u32 = 2;
 
-/// The channel's place in tables.
-#[inline]
-pub(crate) fn place(channel: Channel) -> usize {
-    match channel {
-        Channel::Priority => 0,
-        Channel::Data => 1,
-    }
-}
-
 /// The device's room for frames, and its doorbell.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
@@ -46,7 +37,7 @@ impl Outbox {
     /// Whether a frame may be posted.
     #[inline]
     pub(crate) fn has_credit<T: Transmit>(&mut self, tx: &mut T, channel: Channel) -> bool {
-        let credit = &mut self.credit[place(channel)];
+        let credit = &mut self.credit[channel.index()];
         if *credit == 0 {
             *credit = tx.reserve(channel, BATCH);
         }
@@ -58,7 +49,7 @@ impl Outbox {
     #[inline]
     pub(crate) fn has_room<T: Transmit>(&mut self, tx: &mut T, channel: Channel) -> bool {
         let kept = if channel == Channel::Priority { FOR_ACKS } else { 0 };
-        let at = place(channel);
+        let at = channel.index();
         if self.credit[at] <= kept {
             self.credit[at] = tx.reserve(channel, BATCH);
             if self.credit[at] <= kept && self.posted {
@@ -80,7 +71,7 @@ impl Outbox {
         frame: &[u8],
     ) -> FrameId {
         let posted = tx.post(channel, to, &frame[..BASIC], Body::Bytes(&frame[BASIC..]));
-        let credit = &mut self.credit[place(channel)];
+        let credit = &mut self.credit[channel.index()];
         *credit = credit.saturating_sub(1);
         self.posted = true;
         posted.unwrap_or_default()

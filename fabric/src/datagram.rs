@@ -32,6 +32,18 @@ pub enum Channel {
     Data,
 }
 
+impl Channel {
+    /// Returns its index in a table of both.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        match self {
+            Self::Priority => 0,
+            Self::Data => 1,
+        }
+    }
+}
+
 /// The number of a frame among those posted on one channel: 1, 2, 3, … Zero means "none".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub u64);

@@ -89,6 +89,7 @@ pub mod ni;
 pub mod pace;
 pub mod pairs;
 pub mod pcapng;
+pub mod poll;
 pub mod process;
 pub mod rail;
 pub mod recorder;

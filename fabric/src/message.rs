@@ -147,6 +147,33 @@ impl Body<'_> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Calls `each` with its pieces, one after the other.
+    #[inline]
+    pub fn for_each_part(&self, mut each: impl FnMut(SharedBytes<'_>)) {
+        match self {
+            Body::Empty => {}
+            Body::Bytes(bytes) => each(SharedBytes::of(bytes)),
+            Body::Loan(loan) => each(loan.as_shared()),
+            Body::Parts(parts) => parts.iter().for_each(|part| each(part.as_shared())),
+            Body::Shared(bytes) => each(*bytes),
+            Body::Region(slice) => each(slice.as_shared()),
+        }
+    }
+
+    /// Copies all of it to the beginning of `to`, which is at least as long.
+    #[inline]
+    pub fn copy_to(&self, to: &mut [u8]) {
+        let mut at = 0;
+        self.for_each_part(|part| at += part.copy_to(0, &mut to[at..]));
+    }
+
+    /// Returns a copy on the heap (not for the data path).
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        self.copy_to(&mut bytes);
+        bytes
+    }
 }
 
 /// A message that arrived, in place: valid for the call that shows it, and only for that.

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Instant;
 
 use doorbell_bench::report::printable;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::PollFlags;
 
 use crate::error::ToolError;
 
@@ -19,14 +19,9 @@ pub fn print(text: &str) -> Result<(), ToolError> {
 /// Whether the standard output has no reader any more: it is a pipe or a socket whose other end is closed.
 pub fn is_closed() -> bool {
     let out = io::stdout();
-    let mut look = [PollFd::new(&out, PollFlags::empty())];
-    let now = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
     // A descriptor that cannot be examined now fails when something is written.
-    rustix::event::poll(&mut look, Some(&now)).is_ok()
-        && look[0].revents().intersects(PollFlags::ERR | PollFlags::NVAL)
+    doorbell_fabric::poll::state(&out, PollFlags::empty())
+        .is_ok_and(|state| state.intersects(PollFlags::ERR | PollFlags::NVAL))
 }
 
 /// Writes one line to the standard error. A failure is ignored: there is nowhere to report it.

@@ -16,7 +16,6 @@ pub(crate) use segment::{Segment, Segments};
 
 use crate::pool::Id;
 use crate::seq::Seq;
-use crate::transmit::place;
 use crate::wire::Kind;
 use segment::State;
 
@@ -224,7 +223,7 @@ impl SendWindow {
     /// A segment is posted, for the first time or again.
     #[inline(always)]
     pub(crate) fn post(&mut self, segment: &mut Segment, now: u64) {
-        let at = place(segment.channel);
+        let at = segment.channel.index();
         self.made[at] += 1;
         segment.order = self.made[at];
         segment.state = State::Posted;
@@ -346,7 +345,7 @@ impl SendWindow {
     /// A transmission has arrived: notes the latest of its channel.
     #[inline]
     fn saw(&mut self, channel: Channel, order: u64, sent_at: u64) {
-        let at = place(channel);
+        let at = channel.index();
         self.seen[at] = self.seen[at].max(order);
         self.newest[at] = self.newest[at].max(sent_at);
     }
@@ -369,7 +368,7 @@ impl SendWindow {
             let segment = &mut segments[id];
             let (next, before) = (segment.next, std::mem::replace(&mut burst, false));
             if segment.state == State::Posted {
-                let at = place(segment.channel);
+                let at = segment.channel.index();
                 let overtaken = seen[at] >= segment.order + overtaking.transmissions;
                 if overtaken || newest[at] >= segment.sent_at + overtaking.time {
                     segment.state = State::Resend;
@@ -392,7 +391,7 @@ impl SendWindow {
     /// last. (A lost burst of the priority channel with nothing behind it is found so: the oldest went again
     /// as data.) Returns whether the oldest was under way, and how many others there were.
     pub(crate) fn lose_late(&mut self, segments: &mut Segments, time: u64) -> (bool, u32) {
-        let newest = self.newest[place(Channel::Data)];
+        let newest = self.newest[Channel::Data.index()];
         let (first, unsent, mut id) = (self.una, self.unsent, self.una);
         let (mut oldest, mut others) = (false, 0);
         while id != Id::NONE && id != unsent {
@@ -490,7 +489,7 @@ mod tests {
             };
             window.judge_resent(&acked, now, 40_000);
             let newest = if seen > 0 { 100_000 } else { 0 };
-            let at = place(Channel::Data);
+            let at = Channel::Data.index();
             assert_eq!(
                 (window.seen[at], window.newest[at]),
                 (seen, newest),

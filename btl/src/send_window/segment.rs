@@ -15,7 +15,6 @@ use doorbell_fabric::message::PeerIndex;
 
 use crate::pool::{Id, Pool};
 use crate::seq::Seq;
-use crate::transmit::place;
 use crate::wire::{BASIC, Kind};
 
 /// Posts whose time is made exact by the next `progress`; more than these keep the time of the one before.
@@ -158,7 +157,7 @@ impl Segment {
 
     /// Whether the device still holds its last post, when it has reaped up to these on each channel.
     pub(crate) fn is_in_device(&self, reaped: [FrameId; 2]) -> bool {
-        self.post > reaped[place(self.channel)]
+        self.post > reaped[self.channel.index()]
     }
 
     /// It is sent again now: on the data channel, whatever it took first.

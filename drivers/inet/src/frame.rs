@@ -4,23 +4,12 @@
 use std::net::SocketAddr;
 
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
-use doorbell_fabric::datagram::Channel;
 use doorbell_fabric::ether::{Headers, Mac};
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::Body;
 
 /// Most parts of a gathered body.
 pub const PARTS_MAX: usize = 64;
-
-/// The array index of a channel.
-#[inline]
-#[must_use]
-pub fn channel_index(channel: Channel) -> usize {
-    match channel {
-        Channel::Priority => 0,
-        Channel::Data => 1,
-    }
-}
 
 /// The header templates of one peer, complete once the hardware address is known.
 #[derive(Debug)]
@@ -57,14 +46,7 @@ impl PeerHeaders {
 #[inline]
 pub fn for_each_part(head: &[u8], body: Body<'_>, mut put: impl FnMut(SharedBytes<'_>)) {
     put(SharedBytes::of(head));
-    match body {
-        Body::Empty => {}
-        Body::Bytes(bytes) => put(SharedBytes::of(bytes)),
-        Body::Loan(loan) => put(loan.as_shared()),
-        Body::Parts(parts) => parts.iter().for_each(|part| put(part.as_shared())),
-        Body::Shared(bytes) => put(bytes),
-        Body::Region(slice) => put(slice.as_shared()),
-    }
+    body.for_each_part(put);
 }
 
 /// Whether a body has more parts than [`PARTS_MAX`].

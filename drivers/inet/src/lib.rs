@@ -51,9 +51,7 @@ pub use capture::{CaptureWriter, RemoteEnd, Tap};
 pub use demux::{Demux, Demuxed, UNKNOWN_PEER};
 pub use details::{Attached, Channels, Details, Program, channels};
 pub use discover::{is_by_address, is_other_name, rails, rejected};
-pub use frame::{
-    PARTS_MAX, PeerHeaders, channel_index, for_each_part, frame_capabilities, has_too_many_parts,
-};
+pub use frame::{PARTS_MAX, PeerHeaders, for_each_part, frame_capabilities, has_too_many_parts};
 pub use inbox::{Inbox, InboxFrame, KeptFrame, SpareChunks};
 pub use interface::{
     Interface, headers, interface_state, is_up, looks_like_address, name_of, scoped, system_error,

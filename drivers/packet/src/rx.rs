@@ -7,7 +7,7 @@ use std::ops::Range;
 use doorbell_fabric::datagram::{Channel, Frame, Receive};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{PeerIndex, Refused};
-use doorbell_inet::{Demux, Demuxed, Inbox, InboxFrame, KeptFrame, SpareChunks, UNKNOWN_PEER, channel_index};
+use doorbell_inet::{Demux, Demuxed, Inbox, InboxFrame, KeptFrame, SpareChunks, UNKNOWN_PEER};
 
 /// Most entries that one poll takes off the rings.
 const BATCH: usize = 64;
@@ -227,7 +227,7 @@ impl<Q: ReceiveQueues> Receive for PacketRx<Q> {
 
     #[inline]
     fn poll(&mut self, channel: Channel, budget: usize) -> usize {
-        let channel = channel_index(channel);
+        let channel = channel.index();
         let queues = &mut self.queues;
         let waits = self.arrivals.inboxes[channel].end_poll(|entry| queues.fill(entry.chunk, entry.queue));
         if !waits && budget > 0 && !self.is_off {
@@ -239,7 +239,7 @@ impl<Q: ReceiveQueues> Receive for PacketRx<Q> {
 
     #[inline]
     fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>> {
-        let entry = self.arrivals.inboxes[channel_index(channel)].shown(i)?;
+        let entry = self.arrivals.inboxes[channel.index()].shown(i)?;
         let bytes = self.arrivals.memory.as_shared().skip(entry.at as usize);
         Some(Frame {
             from: (entry.from != UNKNOWN_PEER).then_some(PeerIndex(entry.from)),
@@ -248,7 +248,7 @@ impl<Q: ReceiveQueues> Receive for PacketRx<Q> {
     }
 
     fn keep(&mut self, channel: Channel, i: usize) -> Result<KeptFrame, Refused> {
-        let inbox = &mut self.arrivals.inboxes[channel_index(channel)];
+        let inbox = &mut self.arrivals.inboxes[channel.index()];
         let entry = *inbox.shown(i).ok_or(Refused::BadMemory)?;
         let frame = self
             .arrivals

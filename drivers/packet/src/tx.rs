@@ -6,9 +6,7 @@ use doorbell_fabric::ether::{Headers, Mac, Packed};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{Body, PeerIndex, Refused};
 use doorbell_fabric::pcapng;
-use doorbell_inet::{
-    PacketSender, PeerHeaders, RemoteEnd, Tap, channel_index, for_each_part, has_too_many_parts,
-};
+use doorbell_inet::{PacketSender, PeerHeaders, RemoteEnd, Tap, for_each_part, has_too_many_parts};
 
 use crate::ring::{Posted, Slots};
 
@@ -231,7 +229,7 @@ impl<R: SendRing> PacketSender for PacketTx<R> {
 impl<R: SendRing> Transmit for PacketTx<R> {
     #[inline]
     fn reserve(&mut self, channel: Channel, n: usize) -> usize {
-        let channel = channel_index(channel);
+        let channel = channel.index();
         let at = self.ring(channel);
         let others = if self.is_shared() {
             self.rooms[1 - channel]
@@ -264,7 +262,7 @@ impl<R: SendRing> Transmit for PacketTx<R> {
         if head.len() + body.len() > self.limit || has_too_many_parts(&body) {
             return Err(Refused::TooLong);
         }
-        let channel = channel_index(channel);
+        let channel = channel.index();
         let to = self.peers.get(peer.index()).ok_or(Refused::PeerDown)?;
         self.rooms[channel] = self.rooms[channel].checked_sub(1).ok_or(Refused::Full)?;
         self.posted[channel] += 1;
@@ -299,7 +297,7 @@ impl<R: SendRing> Transmit for PacketTx<R> {
 
     #[inline]
     fn reaped(&mut self, channel: Channel) -> FrameId {
-        let channel = channel_index(channel);
+        let channel = channel.index();
         let at = self.ring(channel);
         self.reap(at);
         let ring = self.rings.get(at);

@@ -1,11 +1,13 @@
 //! Socket events: handshakes, wake-ups, and peers that close or die.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::map::Protection;
 use doorbell_fabric::message::Refused;
+use doorbell_fabric::poll::timespec;
 use doorbell_fabric::rail::Work;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
@@ -63,10 +65,7 @@ impl ShmRail {
 
     /// Handles all pending socket events; one system call when there are none.
     pub(crate) fn poll_sockets(&mut self) -> Work {
-        let none = rustix::time::Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let none = timespec(Duration::ZERO);
         let mut space = [std::mem::MaybeUninit::uninit(); 64];
         let events = match epoll::wait(&self.epoll, &mut space[..], Some(&none)) {
             Ok((events, _)) => events,

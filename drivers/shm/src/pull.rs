@@ -4,7 +4,7 @@
 //! `process_vm_readv`, as is a region that cannot be opened or is read too little for a map to pay.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -12,6 +12,7 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Object, Protection};
 use doorbell_fabric::message::{Landing, OpError, OpId, PeerIndex, Remote};
 use doorbell_fabric::time::Time;
+use rustix::event::PollFlags;
 
 use crate::coop_copy::reader::{Closing, Owner, ReaderStep, Shared};
 use crate::coop_copy::state::CoopState;
@@ -539,20 +540,9 @@ impl Pull {
 
 /// Whether the process at the other end has ended (its pid may be reused). One system call.
 pub(crate) fn hung_up(socket: BorrowedFd<'_>) -> bool {
-    let mut look = [rustix::event::PollFd::from_borrowed_fd(
-        socket.as_fd(),
-        rustix::event::PollFlags::RDHUP,
-    )];
-    let none = rustix::time::Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    match rustix::event::poll(&mut look, Some(&none)) {
-        Ok(0) | Err(rustix::io::Errno::INTR) => false,
-        Ok(_) => look[0].revents().intersects(
-            rustix::event::PollFlags::RDHUP | rustix::event::PollFlags::HUP | rustix::event::PollFlags::ERR,
-        ),
-        Err(_) => true,
+    match doorbell_fabric::poll::state(socket, PollFlags::RDHUP) {
+        Ok(state) => state.intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR),
+        Err(error) => error != rustix::io::Errno::INTR,
     }
 }
 

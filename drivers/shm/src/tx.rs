@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Object, Protection};
-use doorbell_fabric::memory::{ConstLoan, SharedBytes};
+use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Body, MsgId, Refused};
 use doorbell_ring::lane::{self, Geometry, Producer};
 use doorbell_ring::{Area, SharedSliceMut};
@@ -132,7 +132,7 @@ impl Tx {
         let sent = if len <= lane::FIRST_BYTES {
             let mut cell = [0; lane::FIRST_BYTES];
             cell[..head.len()].copy_from_slice(head);
-            copy_short(body, &mut cell[head.len()..]);
+            body.copy_to(&mut cell[head.len()..]);
             self.lane.push_short(len, words(&cell))
         } else {
             self.send_long(len, head, body)
@@ -169,14 +169,7 @@ impl Tx {
             at: 0,
         };
         writer.put(SharedBytes::of(head));
-        match body {
-            Body::Empty => {}
-            Body::Bytes(bytes) => writer.put(SharedBytes::of(bytes)),
-            Body::Loan(loan) => writer.put(loan.as_shared()),
-            Body::Parts(parts) => parts.iter().for_each(|part| writer.put(part.as_shared())),
-            Body::Shared(bytes) => writer.put(*bytes),
-            Body::Region(slice) => writer.put(slice.as_shared()),
-        }
+        body.for_each_part(|part| writer.put(part));
         let first = words(&writer.first);
         room.commit_with(first);
         Ok(true)
@@ -338,34 +331,6 @@ impl Short {
             words,
             len: head.len() + len,
         })
-    }
-}
-
-/// Copies the body of a message that fits one cell.
-#[inline]
-fn copy_short(body: &Body<'_>, to: &mut [u8]) {
-    match body {
-        Body::Empty => {}
-        Body::Bytes(bytes) => {
-            SharedBytes::of(bytes).copy_to(0, to);
-        }
-        Body::Loan(loan) => {
-            loan.copy_to(0, to);
-        }
-        Body::Parts(parts) => copy_parts(parts, to),
-        Body::Shared(bytes) => {
-            bytes.copy_to(0, to);
-        }
-        Body::Region(slice) => {
-            slice.copy_to(0, to);
-        }
-    }
-}
-
-fn copy_parts(parts: &[ConstLoan], to: &mut [u8]) {
-    let mut at = 0;
-    for part in parts {
-        at += part.copy_to(0, &mut to[at..]);
     }
 }
 

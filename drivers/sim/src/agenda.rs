@@ -4,7 +4,6 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use doorbell_fabric::datagram::Channel;
 use doorbell_fabric::time::Time;
 
 /// Something that happens at a time. Small and plain: everything that it names lives in a slab or a table.
@@ -39,15 +38,6 @@ pub(crate) enum Due {
     LinkNotice { nic: u32, turn: u32 },
     /// A scripted change.
     Script { change: u32 },
-}
-
-/// The channel as an index into a pair.
-#[inline]
-pub(crate) fn channel_index(channel: Channel) -> usize {
-    match channel {
-        Channel::Priority => 0,
-        Channel::Data => 1,
-    }
 }
 
 #[derive(Debug, Default)]

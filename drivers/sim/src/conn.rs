@@ -437,26 +437,11 @@ impl Net {
 pub(crate) fn fill(bytes: &mut Arc<Vec<u8>>, head: &[u8], body: Body<'_>) -> Option<RegionSlice> {
     let bytes = Arc::make_mut(bytes);
     bytes.extend_from_slice(head);
-    let mut add = |length: usize, copy: &dyn Fn(&mut [u8])| {
-        let at = bytes.len();
-        bytes.resize(at + length, 0);
-        copy(&mut bytes[at..]);
-    };
-    match body {
-        Body::Empty => {}
-        Body::Bytes(plain) => bytes.extend_from_slice(plain),
-        Body::Loan(loan) => add(loan.len(), &|to| {
-            loan.copy_to(0, to);
-        }),
-        Body::Parts(parts) => parts.iter().for_each(|part| {
-            add(part.len(), &|to| {
-                part.copy_to(0, to);
-            });
-        }),
-        Body::Shared(shared) => add(shared.len(), &|to| {
-            shared.copy_to(0, to);
-        }),
-        Body::Region(slice) => return Some(slice.clone()),
+    if let Body::Region(slice) = body {
+        return Some(slice.clone());
     }
+    let at = bytes.len();
+    bytes.resize(at + body.len(), 0);
+    body.copy_to(&mut bytes[at..]);
     None
 }

@@ -14,7 +14,6 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 
-use crate::agenda::channel_index;
 use crate::config::SimConfig;
 use crate::frame::Arrived;
 use crate::handle::Handle;
@@ -219,7 +218,7 @@ impl Transmit for SimTx {
     fn reaped(&mut self, channel: Channel) -> FrameId {
         let mut net = self.net.lock();
         net.run_due();
-        FrameId(net.nics[self.nic as usize].queues.send[channel_index(channel)].reaped)
+        FrameId(net.nics[self.nic as usize].queues.send[channel.index()].reaped)
     }
 }
 
@@ -227,7 +226,7 @@ impl Receive for SimRx {
     type Kept = SimKept;
 
     fn poll(&mut self, channel: Channel, budget: usize) -> usize {
-        let at = channel_index(channel);
+        let at = channel.index();
         let mut net = self.net.lock();
         net.run_due();
         for frame in self.shown[at].drain(..).flatten() {
@@ -243,7 +242,7 @@ impl Receive for SimRx {
     }
 
     fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>> {
-        let arrived = self.shown[channel_index(channel)].get(i)?.as_ref()?;
+        let arrived = self.shown[channel.index()].get(i)?.as_ref()?;
         Some(Frame {
             from: arrived.from,
             bytes: SharedBytes::of(&arrived.bytes),
@@ -251,7 +250,7 @@ impl Receive for SimRx {
     }
 
     fn keep(&mut self, channel: Channel, i: usize) -> Result<SimKept, Refused> {
-        let at = channel_index(channel);
+        let at = channel.index();
         let place = self.shown[at]
             .get_mut(i)
             .filter(|place| place.is_some())

@@ -17,7 +17,7 @@ use doorbell_fabric::message::{Body, PeerIndex, Refused};
 use doorbell_fabric::pcapng::Direction;
 use doorbell_fabric::time::Time;
 
-use crate::agenda::{Due, channel_index};
+use crate::agenda::Due;
 use crate::config::{Faults, SimConfig};
 use crate::conn::fill;
 use crate::fault::{Aim, Effect, Fate, Marks};
@@ -139,14 +139,14 @@ impl Net {
         let state = &self.nics[nic as usize];
         let (plane, rank) = (state.plane, state.rank);
         let to_rank = *state.queues.ranks.get(peer.index()).ok_or(Refused::PeerDown)?;
-        if state.queues.send[channel_index(channel)].reserved == 0 {
+        if state.queues.send[channel.index()].reserved == 0 {
             self.stats(nic).refused_full += 1;
             return Err(Refused::Full);
         }
         let link = self.link(plane, rank, to_rank);
         let mut bytes = self.buffer();
         let region = fill(&mut bytes, head, body);
-        let ring = &mut self.nics[nic as usize].queues.send[channel_index(channel)];
+        let ring = &mut self.nics[nic as usize].queues.send[channel.index()];
         ring.reserved -= 1;
         ring.used += 1;
         ring.posted += 1;
@@ -173,7 +173,7 @@ impl Net {
 
     /// Reserves room for up to `n` frames.
     pub(crate) fn reserve(&mut self, nic: u32, channel: Channel, n: usize) -> usize {
-        let room = self.nics[nic as usize].queues.send[channel_index(channel)].reserve(n);
+        let room = self.nics[nic as usize].queues.send[channel.index()].reserve(n);
         self.stats(nic).reserves_short += u64::from(room < n);
         room
     }
@@ -212,7 +212,7 @@ impl Net {
     pub(crate) fn depart(&mut self, place: u32) {
         let frame = &mut self.frames[place];
         let (nic, link, to_rank, id) = (frame.from, frame.link, frame.to_rank, frame.id);
-        let ring = &mut self.nics[nic as usize].queues.send[channel_index(frame.channel)];
+        let ring = &mut self.nics[nic as usize].queues.send[frame.channel.index()];
         ring.used -= 1;
         ring.reaped = id;
         if let Some(slice) = frame.region.take() {
@@ -311,7 +311,7 @@ impl Net {
         let (nic, link, to_rank, id) = (frame.from, frame.link, frame.to_rank, frame.id);
         let (queued, length) = (frame.queued, frame.bytes.len());
         let (from_plane, from_rank) = (self.nics[nic as usize].plane, self.nics[nic as usize].rank);
-        let channel = channel_index(frame.channel);
+        let channel = frame.channel.index();
         // Whichever incarnation has the address now: datagrams do not distinguish them.
         let to = self
             .find(Kind::Datagram, from_plane, to_rank, None)

@@ -18,8 +18,10 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustix::event::{Timespec, epoll};
+use doorbell_fabric::poll::timespec;
+use rustix::event::epoll;
 use rustix::io::Errno;
 
 use crate::sys;
@@ -156,10 +158,7 @@ impl PollSchedule {
     /// Polls the epoll set; the sockets that it returns become hot or ready. Returns how many.
     pub(crate) fn sweep(&mut self) -> usize {
         self.ready.iter_mut().for_each(Vec::clear);
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let now = timespec(Duration::ZERO);
         let mut room = [const { MaybeUninit::uninit() }; EVENTS];
         let Ok((found, _)) = epoll::wait(&self.epoll, &mut room, Some(&now)) else {
             return 0;

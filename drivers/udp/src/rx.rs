@@ -23,7 +23,7 @@ use crate::config::UdpConfig;
 use crate::poll_schedule::{Gro, PollSchedule, UNKNOWN_PEER};
 use crate::stats::UdpStats;
 use crate::sys::{self, Received, Receiver};
-use crate::tx::{REFUSALS_MAX, channel_index};
+use crate::tx::REFUSALS_MAX;
 
 /// Consecutive full receives after which batches are used.
 const BATCH_AFTER: u32 = 2;
@@ -346,7 +346,7 @@ impl Receive for UdpRx {
 
     #[inline]
     fn poll(&mut self, channel: Channel, budget: usize) -> usize {
-        let at = channel_index(channel);
+        let at = channel.index();
         if !self.inboxes[at].end_poll() && budget > 0 {
             self.fill(at, budget);
         }
@@ -355,7 +355,7 @@ impl Receive for UdpRx {
 
     #[inline]
     fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>> {
-        let (bytes, from) = self.inboxes[channel_index(channel)].frame(i)?;
+        let (bytes, from) = self.inboxes[channel.index()].frame(i)?;
         Some(Frame {
             from: (from != UNKNOWN_PEER).then_some(PeerIndex(from)),
             bytes: SharedBytes::of(bytes),
@@ -363,6 +363,6 @@ impl Receive for UdpRx {
     }
 
     fn keep(&mut self, channel: Channel, i: usize) -> Result<UdpKept, Refused> {
-        self.inboxes[channel_index(channel)].keep(i)
+        self.inboxes[channel.index()].keep(i)
     }
 }

@@ -33,13 +33,6 @@ pub(crate) const PARTS_MAX: usize = 64;
 /// Most refusals queued for `progress`.
 pub(crate) const REFUSALS_MAX: usize = 64;
 
-pub(crate) fn channel_index(channel: Channel) -> usize {
-    match channel {
-        Channel::Priority => 0,
-        Channel::Data => 1,
-    }
-}
-
 /// A peer's socket addresses and sockets, for each channel.
 pub(crate) struct PeerPath {
     pub(crate) names: [Name; 2],
@@ -360,7 +353,7 @@ impl UdpTx {
 impl Transmit for UdpTx {
     #[inline]
     fn reserve(&mut self, channel: Channel, n: usize) -> usize {
-        let at = channel_index(channel);
+        let at = channel.index();
         if self.queues[at].is_backed_up() {
             self.flush_channel(at);
         }
@@ -384,11 +377,11 @@ impl Transmit for UdpTx {
         if peer.index() >= self.paths.len() {
             return Err(Refused::PeerDown);
         }
-        let queue = &mut self.queues[channel_index(channel)];
+        let queue = &mut self.queues[channel.index()];
         queue.room = queue.room.checked_sub(1).ok_or(Refused::Full)?;
         let (first, rest) = queue.memory[queue.end..queue.end + length].split_at_mut(head.len());
         first.copy_from_slice(head);
-        fill(rest, body);
+        body.copy_to(rest);
         queue.end += length;
         queue.posts.push(PostedFrame {
             peer: peer.0,
@@ -416,34 +409,11 @@ impl Transmit for UdpTx {
 
     #[inline]
     fn reaped(&mut self, channel: Channel) -> FrameId {
-        let at = channel_index(channel);
+        let at = channel.index();
         if self.queues[at].is_backed_up() {
             self.flush_channel(at);
         }
         FrameId(self.queues[at].reaped())
-    }
-}
-
-#[inline]
-fn fill(to: &mut [u8], body: Body<'_>) {
-    match body {
-        Body::Empty => {}
-        Body::Bytes(bytes) => to.copy_from_slice(bytes),
-        Body::Loan(loan) => {
-            loan.copy_to(0, to);
-        }
-        Body::Parts(parts) => {
-            let mut at = 0;
-            for part in parts {
-                at += part.copy_to(0, &mut to[at..]);
-            }
-        }
-        Body::Shared(bytes) => {
-            bytes.copy_to(0, to);
-        }
-        Body::Region(slice) => {
-            slice.copy_to(0, to);
-        }
     }
 }
 

@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use doorbell_fabric::poll::timespec;
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::io::Errno;
 
 use crate::error::Error;
@@ -79,10 +80,7 @@ pub(crate) fn poll(descriptor: BorrowedFd<'_>, what: PollFlags, limit: Duration)
     let end = Instant::now() + limit;
     loop {
         let left = end.saturating_duration_since(Instant::now());
-        let left = Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
+        let left = timespec(left);
         match rustix::event::poll(&mut [PollFd::from_borrowed_fd(descriptor, what)], Some(&left)) {
             Ok(count) => return Ok(count > 0),
             Err(Errno::INTR) => {}

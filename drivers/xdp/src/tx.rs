@@ -15,7 +15,7 @@ use doorbell_fabric::ether::{HEADERS_IPV6, Headers};
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{Body, PeerIndex, Refused};
 use doorbell_fabric::pcapng;
-use doorbell_inet::{PeerHeaders, RemoteEnd, Tap, channel_index, for_each_part, has_too_many_parts};
+use doorbell_inet::{PeerHeaders, RemoteEnd, Tap, for_each_part, has_too_many_parts};
 
 use crate::layout::PIECES_MAX;
 use crate::queue::{Completions, GOES_ON, Sends, pack};
@@ -436,7 +436,7 @@ fn parts_of(range: std::ops::Range<usize>, size: usize) -> impl Iterator<Item = 
 impl Transmit for XdpTx {
     #[inline]
     fn reserve(&mut self, channel: Channel, n: usize) -> usize {
-        let at = channel_index(channel);
+        let at = channel.index();
         self.reap();
         let others = self.rooms[1 - at];
         let wanted = n.saturating_mul(self.pieces).min(self.lent.len());
@@ -464,7 +464,7 @@ impl Transmit for XdpTx {
         if head.len() + body.len() > self.limit || has_too_many_parts(&body) {
             return Err(Refused::TooLong);
         }
-        let at = channel_index(channel);
+        let at = channel.index();
         let path = self.ways.get(peer.index()).ok_or(Refused::PeerDown)?;
         self.rooms[at] = self.rooms[at].checked_sub(1).ok_or(Refused::Full)?;
         self.posted[at] += 1;
@@ -519,7 +519,7 @@ impl Transmit for XdpTx {
             self.flush();
         }
         self.reap();
-        let at = channel_index(channel);
+        let at = channel.index();
         FrameId(self.posted[at] - self.outstanding[at])
     }
 }

@@ -406,7 +406,7 @@ impl Core {
         let Some(first) = fds[0] else { return false };
         let mut fds: [PollFd<'_>; WATCHED] =
             std::array::from_fn(|i| PollFd::from_borrowed_fd(fds[i].unwrap_or(first), PollFlags::IN));
-        let timeout = doorbell_job::meet::as_timespec(longest);
+        let timeout = doorbell_fabric::poll::timespec(longest);
         // An interrupted sleep is a short one.
         let _ = poll(&mut fds[..count], Some(&timeout));
         true

@@ -357,7 +357,7 @@ impl Link {
     #[cold]
     fn sleep(&self, now: Time, until: Time) {
         let bell = self.shared.caller.descriptor();
-        let timeout = doorbell_job::meet::as_timespec(until.since(now));
+        let timeout = doorbell_fabric::poll::timespec(until.since(now));
         let _ = poll(
             &mut [PollFd::from_borrowed_fd(bell.as_fd(), PollFlags::IN)],
             Some(&timeout),

@@ -27,6 +27,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::ni::Process;
+use doorbell_fabric::poll::timespec;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -35,7 +36,7 @@ use rustix::net::{
 };
 
 use super::card::{Card, LONGEST};
-use crate::meet::{as_timespec, peer_uid};
+use crate::meet::peer_uid;
 
 /// Most connections that have not sent a card yet.
 const MOST_CALLS: usize = 64;
@@ -249,7 +250,7 @@ impl Desk {
                 data: epoll::EventData::new_u64(0),
             }
         }; 16];
-        let now = as_timespec(Duration::ZERO);
+        let now = timespec(Duration::ZERO);
         let Ok(count) = epoll::wait(&self.0.ready, &mut found[..], Some(&now)) else {
             return;
         };
@@ -432,7 +433,7 @@ impl Desk {
                 PollFd::new(socket, wanted),
                 PollFd::new(&self.0.ready, PollFlags::IN),
             ];
-            match poll(&mut both, Some(&as_timespec(left))) {
+            match poll(&mut both, Some(&timespec(left))) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }

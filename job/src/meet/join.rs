@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use doorbell_fabric::poll::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::connect;
@@ -11,7 +12,7 @@ use rustix::net::connect;
 use super::ended::Ended;
 use super::networks;
 use super::wire::{self, Kind, Reader};
-use super::{Absent, Meeting, RankInfo, Root, as_timespec, left, peer_uid, stream_socket};
+use super::{Absent, Meeting, RankInfo, Root, left, peer_uid, stream_socket};
 use crate::error::Error;
 
 /// Interval between attempts to connect: short, since rank 0 usually listens within milliseconds.
@@ -73,7 +74,7 @@ pub(super) fn join(root: &Root, own: RankInfo, started: Instant, limit: Duration
         } else {
             PollFlags::IN
         };
-        match poll(&mut [PollFd::new(&socket, wanted)], Some(&as_timespec(left))) {
+        match poll(&mut [PollFd::new(&socket, wanted)], Some(&timespec(left))) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(root.io("wait for rank 0", error)),
         }

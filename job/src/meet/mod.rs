@@ -382,11 +382,3 @@ fn left(started: Instant, limit: Duration) -> Option<Duration> {
         .checked_sub(started.elapsed())
         .filter(|left| !left.is_zero())
 }
-
-/// Converts a time for the system's calls.
-pub fn as_timespec(time: Duration) -> rustix::event::Timespec {
-    rustix::event::Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(time.subsec_nanos()),
-    }
-}

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use doorbell_fabric::poll::timespec;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, unlink};
 use rustix::io::Errno;
@@ -13,7 +14,7 @@ use rustix::net::{SocketFlags, accept_with, bind, connect, listen};
 
 use super::ended::Ended;
 use super::wire::{self, Kind, Reader};
-use super::{Absent, Key, Meeting, RankInfo, Root, as_timespec, left, peer_uid, stream_socket};
+use super::{Absent, Key, Meeting, RankInfo, Root, left, peer_uid, stream_socket};
 use crate::error::Error;
 
 /// Connections beyond the ranks still missing: room for those of other users, which are closed, and for early
@@ -167,7 +168,7 @@ fn wait_for(
             .map(|client| PollFd::new(&client.socket, PollFlags::IN)),
     );
     fds.extend(ended.map(|ended| PollFd::new(ended, PollFlags::IN)));
-    match poll(&mut fds, Some(&as_timespec(left))) {
+    match poll(&mut fds, Some(&timespec(left))) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(error) => return Err(error),
     }
@@ -248,7 +249,7 @@ fn call_off(listener: &OwnedFd, clients: &[Client], reason: &str, left: Duration
     let mut late = Vec::new();
     while let Some(left) = super::left(started, limit) {
         let mut fds = [PollFd::new(listener, PollFlags::IN)];
-        if !matches!(poll(&mut fds, Some(&as_timespec(left))), Ok(_) | Err(Errno::INTR)) {
+        if !matches!(poll(&mut fds, Some(&timespec(left))), Ok(_) | Err(Errno::INTR)) {
             return;
         }
         let known = late.len();
@@ -340,7 +341,7 @@ fn hand_out(
                 note: "; they joined, but did not take the table".to_owned(),
             });
         };
-        match poll(&mut waiting, Some(&as_timespec(left))) {
+        match poll(&mut waiting, Some(&timespec(left))) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(root.io("wait for the other ranks", error)),
         }

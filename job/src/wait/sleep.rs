@@ -4,11 +4,10 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
+use doorbell_fabric::poll::timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
-
-use crate::meet::as_timespec;
 
 /// The epoll set. A descriptor stays in it once it was watched, and wakes once for each watch.
 pub(super) struct Sleeper {
@@ -54,7 +53,7 @@ impl Sleeper {
         }
         let mut woken = [const { MaybeUninit::<Event>::uninit() }; 8];
         // An interrupted sleep is merely shorter.
-        let _ = epoll::wait(&self.set, &mut woken, Some(&as_timespec(longest)));
+        let _ = epoll::wait(&self.set, &mut woken, Some(&timespec(longest)));
         true
     }
 }

@@ -8,7 +8,8 @@ use std::io::{self, Write as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use doorbell_fabric::poll::timespec;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::{Found, Kind, LaunchError, Launcher, Newcomers, Place, pieces};
@@ -95,10 +96,7 @@ fn read_input(limit: Duration) -> Result<Vec<u8>, LaunchError> {
         if left.is_zero() {
             return Err(LaunchError::Late { kind, step, limit });
         }
-        let left = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
+        let left = timespec(left);
         match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&left)) {
             Ok(0) | Err(Errno::INTR) => continue,
             Ok(_) => {}

@@ -7,6 +7,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use doorbell_fabric::poll::timespec;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -177,10 +178,7 @@ impl Limit {
                 limit: self.limit,
             });
         }
-        Ok(Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        })
+        Ok(timespec(left))
     }
 }
 

@@ -8,8 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use doorbell_fabric::poll::timespec;
 use doorbell_inet::{Interface, scoped};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, ipproto};
@@ -133,10 +134,7 @@ impl Echo {
             if left.is_zero() {
                 return Answer::Silence;
             }
-            let wait = Timespec {
-                tv_sec: 0,
-                tv_nsec: i64::from(left.subsec_nanos()),
-            };
+            let wait = timespec(left);
             let mut look = [PollFd::new(&self.socket, PollFlags::IN)];
             if !matches!(poll(&mut look, Some(&wait)), Ok(1)) {
                 return Answer::Silence;

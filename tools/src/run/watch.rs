@@ -3,11 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use doorbell_fabric::poll::timespec;
 use doorbell_fabric::signals;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 
@@ -117,12 +118,5 @@ pub(crate) fn wait(descriptors: &[BorrowedFd<'_>], until: Option<Instant>) -> io
         Ok(_) => Ok(polled.iter().map(|fd| !fd.revents().is_empty()).collect()),
         Err(rustix::io::Errno::INTR) => Ok(vec![false; descriptors.len()]),
         Err(errno) => Err(errno.into()),
-    }
-}
-
-fn timespec(duration: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(duration.subsec_nanos()),
     }
 }

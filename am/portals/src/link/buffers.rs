@@ -94,19 +94,7 @@ impl Buffers {
         let mut kept = self.take(head.len() + body.len());
         let (to, rest) = kept.bytes_mut().split_at_mut(head.len());
         to.copy_from_slice(head);
-        match body {
-            Body::Empty => {}
-            Body::Bytes(bytes) => rest.copy_from_slice(bytes),
-            Body::Loan(loan) => _ = loan.copy_to(0, rest),
-            Body::Shared(bytes) => _ = bytes.copy_to(0, rest),
-            Body::Region(slice) => _ = slice.as_shared().copy_to(0, rest),
-            Body::Parts(parts) => {
-                let mut at = 0;
-                for part in *parts {
-                    at += part.copy_to(0, &mut rest[at..]);
-                }
-            }
-        }
+        body.copy_to(rest);
         kept
     }
 }

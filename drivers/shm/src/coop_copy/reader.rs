@@ -1,11 +1,12 @@
 //! The reader's half of a cooperative copy; see [`crate::coop_copy::state`].
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::message::{Landing, OpError, OpId, PeerIndex, Remote};
 use doorbell_fabric::time::Time;
+use rustix::event::PollFlags;
 use rustix::process::Signal;
 
 use crate::coop_copy::state::{ALIVE, CoopState, OwnerProgress, ReadRequest, Split};
@@ -188,13 +189,5 @@ impl Closing {
 
 /// Whether all threads of a process have ended.
 fn ended(process: &OwnedFd) -> bool {
-    let mut look = [rustix::event::PollFd::from_borrowed_fd(
-        process.as_fd(),
-        rustix::event::PollFlags::IN,
-    )];
-    let none = rustix::time::Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    matches!(rustix::event::poll(&mut look, Some(&none)), Ok(1))
+    doorbell_fabric::poll::state(process, PollFlags::IN).is_ok_and(|state| !state.is_empty())
 }

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::ether::Mac;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
@@ -123,13 +123,8 @@ impl Connection {
 
     /// Whether its process has closed it, or ended.
     pub(super) fn has_hung_up(&self) -> bool {
-        let mut wait = [PollFd::new(&self.socket, PollFlags::empty())];
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        rustix::event::poll(&mut wait, Some(&now)).is_ok()
-            && wait[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+        doorbell_fabric::poll::state(&self.socket, PollFlags::empty())
+            .is_ok_and(|state| state.intersects(PollFlags::HUP | PollFlags::ERR))
     }
 
     /// The next packet; `Err` at the end, and for what is no packet of a rail's.

@@ -21,7 +21,8 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use doorbell_fabric::poll::timespec;
+use rustix::event::{PollFd, PollFlags};
 
 use crate::errno::Fault;
 use crate::filter::Match;
@@ -190,10 +191,7 @@ impl Agent {
                 .filter(|connection| !connection.is_over)
                 .map(Connection::wait),
         );
-        let limit = Timespec {
-            tv_sec: 0,
-            tv_nsec: limit.subsec_nanos().into(),
-        };
+        let limit = timespec(limit);
         // Whatever `poll` returns, every connection is checked.
         let _ = rustix::event::poll(&mut waits, Some(&limit));
         let hung_up = |wait: &PollFd<'_>| wait.revents().intersects(PollFlags::HUP | PollFlags::ERR);

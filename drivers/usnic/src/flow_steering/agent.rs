@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::ether::Mac;
+use doorbell_fabric::poll::timespec;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno as SystemErrno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send,
@@ -302,10 +303,7 @@ impl Agent {
     /// Waits for something to come, or the end.
     fn wait(&self, end: Instant) {
         let left = end.saturating_duration_since(Instant::now());
-        let limit = Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: left.subsec_nanos().into(),
-        };
+        let limit = timespec(left);
         if let Some(fd) = self.fd() {
             // Whatever `poll` returns, the socket is read.
             let _ = rustix::event::poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&limit));

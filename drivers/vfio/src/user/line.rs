@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -80,14 +80,9 @@ impl Line {
     /// Whether the other end is gone, or something went wrong: a call that does not wait.
     pub(super) fn is_over(&self) -> bool {
         let Some(socket) = &self.socket else { return true };
-        let mut look = [PollFd::new(socket, PollFlags::IN)];
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
         // If this cannot be found out now, the next request shows it.
-        let _ = rustix::event::poll(&mut look, Some(&now));
-        look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+        doorbell_fabric::poll::state(socket, PollFlags::IN)
+            .is_ok_and(|state| state.intersects(PollFlags::HUP | PollFlags::ERR))
     }
 
     /// Sends a request and waits for the reply.

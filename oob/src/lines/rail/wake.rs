@@ -6,11 +6,11 @@
 //!     └──── no descriptor: Polled, from a timer
 //! ```
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::task::{Context, Poll};
 
 use doorbell_fabric::rail::Armed;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -111,11 +111,6 @@ fn is_pending(watched: &AsyncFd<OwnedFd>, cx: &mut Context<'_>) -> Option<bool> 
 }
 
 fn is_readable(fd: &OwnedFd) -> bool {
-    let mut asked = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
-    let at_once = Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
     // On any error the rail is polled.
-    !matches!(poll(&mut asked, Some(&at_once)), Ok(0))
+    doorbell_fabric::poll::state(fd, PollFlags::IN) != Ok(PollFlags::empty())
 }

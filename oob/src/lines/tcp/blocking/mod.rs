@@ -20,7 +20,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use doorbell_fabric::poll::timespec;
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::KeepAlive;
 use crate::error::OobError;
@@ -287,10 +288,7 @@ fn is_cut(error: &io::Error) -> bool {
 
 /// Waits for one of `fds`; a signal ends the wait early, as the limit does.
 fn wait(fds: &mut [PollFd<'_>], limit: Option<Duration>) -> io::Result<()> {
-    let limit = limit.map(|limit| Timespec {
-        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(limit.subsec_nanos()),
-    });
+    let limit = limit.map(timespec);
     match poll(fds, limit.as_ref()) {
         Ok(_) => Ok(()),
         Err(rustix::io::Errno::INTR) => {
