@@ -86,3 +86,60 @@ pub trait Rail {
     /// keeps calling (with a fresh `now`) until it answers `true`, which happens at `by` at the latest.
     fn close(&mut self, now: Time, by: Time) -> bool;
 }
+
+/// Implements [`Rail`] for a rail of measurements or tests that is nothing but memory, with the fields `name`
+/// and `can`: no clock, no link, no sleep. `address` is a function of the rail, and so is `event`, which
+/// takes the next one; without it there are none.
+///
+/// ```
+/// use doorbell_fabric::addr::RailAddress;
+/// use doorbell_fabric::caps::Capabilities;
+/// use doorbell_fabric::name::RailName;
+///
+/// struct Still {
+///     name: RailName,
+///     can: Capabilities,
+/// }
+///
+/// doorbell_fabric::still_rail!(Still, |_| RailAddress::native("sim", [0]));
+/// ```
+#[macro_export]
+macro_rules! still_rail {
+    ($rail:ty, $address:expr) => {
+        $crate::still_rail!($rail, $address, |_| None);
+    };
+    ($rail:ty, $address:expr, $event:expr) => {
+        impl $crate::rail::Rail for $rail {
+            fn name(&self) -> &$crate::name::RailName {
+                &self.name
+            }
+            fn capabilities(&self) -> &$crate::caps::Capabilities {
+                &self.can
+            }
+            fn address(&self) -> $crate::addr::RailAddress {
+                let address: fn(&Self) -> $crate::addr::RailAddress = $address;
+                address(self)
+            }
+            fn progress(&mut self, _: $crate::time::Time) -> $crate::rail::Work {
+                0
+            }
+            fn next_deadline(&self) -> Option<$crate::time::Time> {
+                None
+            }
+            fn arm(&mut self) -> Result<$crate::rail::Armed<'_>, $crate::error::RailError> {
+                Ok($crate::rail::Armed::Ready)
+            }
+            fn disarm(&mut self) {}
+            fn poll_cost(&self) -> $crate::rail::PollCost {
+                $crate::rail::PollCost::Memory
+            }
+            fn event(&mut self) -> Option<$crate::event::RailEvent> {
+                let event: fn(&mut Self) -> Option<$crate::event::RailEvent> = $event;
+                event(self)
+            }
+            fn close(&mut self, _: $crate::time::Time, _: $crate::time::Time) -> bool {
+                true
+            }
+        }
+    };
+}

@@ -45,7 +45,7 @@ fn messages(criterion: &mut Criterion) {
     }
 }
 
-fn receive(pml: &mut doorbell_pml::Pml<null::NullRail>, into: MutLoan) {
+fn receive(pml: &mut doorbell_pml::Pml<doorbell_sim::NullRail>, into: MutLoan) {
     let request = pml
         .recv_loan(Rank(1).into(), 0, 7, 0, black_box(into))
         .expect("posted");

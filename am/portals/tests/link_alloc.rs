@@ -20,7 +20,8 @@ use doorbell_fabric::ni::{
     AckReq, Entry, EntryOptions, EqGet, EqHandle, EventKind as NiEvent, Get, Kind, List, Md, MdHandle,
     MdOptions, Memory, Ni, Piece, Process, PtOptions, Put, Target,
 };
-use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
+use doorbell_fabric::rail::Rail;
+use doorbell_fabric::still_rail;
 use doorbell_fabric::time::Time;
 use doorbell_testing::alloc::{self, Counting};
 
@@ -83,31 +84,11 @@ fn belts(room: usize, backwards: bool) -> [Belt; 2] {
     })
 }
 
-impl Rail for Belt {
-    fn name(&self) -> &RailName {
-        &self.name
-    }
-    fn capabilities(&self) -> &Capabilities {
-        &self.can
-    }
-    fn address(&self) -> RailAddress {
-        RailAddress::native("sim", vec![self.side as u8])
-    }
-    fn progress(&mut self, _: Time) -> Work {
-        0
-    }
-    fn next_deadline(&self) -> Option<Time> {
-        None
-    }
-    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
-        Ok(Armed::Ready)
-    }
-    fn disarm(&mut self) {}
-    fn poll_cost(&self) -> PollCost {
-        PollCost::Memory
-    }
-    fn event(&mut self) -> Option<RailEvent> {
-        let first = !std::mem::replace(&mut self.greeted, true);
+still_rail!(
+    Belt,
+    |belt| RailAddress::native("sim", vec![belt.side as u8]),
+    |belt| {
+        let first = !std::mem::replace(&mut belt.greeted, true);
         first.then_some(RailEvent {
             at: Time::ZERO,
             scope: Scope::Peer(PeerIndex(0)),
@@ -115,10 +96,7 @@ impl Rail for Belt {
             life: Life::FIRST,
         })
     }
-    fn close(&mut self, _: Time, _: Time) -> bool {
-        true
-    }
-}
+);
 
 impl Message for Belt {
     fn open(&mut self, _: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
@@ -134,14 +112,7 @@ impl Message for Belt {
         bytes.extend_from_slice(head);
         let at = bytes.len();
         bytes.resize(at + body.len(), 0);
-        match body {
-            Body::Empty => {}
-            Body::Bytes(plain) => bytes[at..].copy_from_slice(plain),
-            Body::Loan(loan) => _ = loan.copy_to(0, &mut bytes[at..]),
-            Body::Shared(shared) => _ = shared.copy_to(0, &mut bytes[at..]),
-            Body::Region(slice) => _ = slice.as_shared().copy_to(0, &mut bytes[at..]),
-            Body::Parts(_) => return Err(Refused::Unsupported),
-        }
+        body.copy_to(&mut bytes[at..]);
         lane.under_way.push_back(bytes);
         lane.accepted += 1;
         Ok(MsgId(lane.accepted))

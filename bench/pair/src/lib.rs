@@ -18,7 +18,6 @@
 #![forbid(unsafe_code)]
 
 mod pair;
-mod still;
 mod wire;
 
 pub use pair::{Failed, Pair};

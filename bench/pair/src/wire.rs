@@ -38,13 +38,6 @@ fn wire() -> Wire {
     [(); 2].map(|()| Rc::new(RefCell::new(Batch::new())))
 }
 
-const fn index(channel: Channel) -> usize {
-    match channel {
-        Channel::Priority => 0,
-        Channel::Data => 1,
-    }
-}
-
 /// Frames of one kind: where they went, and how long they were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
@@ -68,7 +61,7 @@ pub struct Tx {
 impl Transmit for Tx {
     #[inline]
     fn reserve(&mut self, channel: Channel, n: usize) -> usize {
-        n.min(ROOM - self.wire[index(channel)].borrow().filled)
+        n.min(ROOM - self.wire[channel.index()].borrow().filled)
     }
 
     #[inline]
@@ -79,7 +72,7 @@ impl Transmit for Tx {
         head: &[u8],
         body: Body<'_>,
     ) -> Result<FrameId, Refused> {
-        let at = index(channel);
+        let at = channel.index();
         let length = head.len() + body.len();
         if length > MTU {
             return Err(Refused::TooLong);
@@ -116,7 +109,7 @@ impl Transmit for Tx {
 
     #[inline]
     fn reaped(&mut self, channel: Channel) -> FrameId {
-        FrameId(self.posted[index(channel)])
+        FrameId(self.posted[channel.index()])
     }
 }
 
@@ -134,7 +127,7 @@ impl Receive for Rx {
 
     #[inline]
     fn poll(&mut self, channel: Channel, budget: usize) -> usize {
-        let i = index(channel);
+        let i = channel.index();
         self.at[i] += self.shown[i];
         if self.at[i] >= self.own[i].filled {
             self.own[i].filled = 0;
@@ -147,7 +140,7 @@ impl Receive for Rx {
 
     #[inline]
     fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>> {
-        let at = index(channel);
+        let at = channel.index();
         let (length, bytes) = self.own[at]
             .slots
             .get(self.at[at] + i)
@@ -236,7 +229,7 @@ impl End {
     }
 }
 
-crate::stands_still!(End, |end| end.address.clone());
+doorbell_fabric::still_rail!(End, |end| end.address.clone());
 
 impl Datagram for End {
     type Tx = Tx;

@@ -16,7 +16,8 @@ use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Arrivals, Body, Incarnation, Message, PeerIndex, Refused};
 use doorbell_fabric::name::RailName;
-use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
+use doorbell_fabric::rail::Rail;
+use doorbell_fabric::still_rail;
 use doorbell_fabric::time::Time;
 
 /// Bytes of the longest frame.
@@ -131,7 +132,7 @@ pub struct Lane {
     tx: Tx,
     rx: Rx,
     name: RailName,
-    capabilities: Capabilities,
+    can: Capabilities,
     address: u32,
     opened: u32,
     /// The events that it reports next.
@@ -180,7 +181,7 @@ impl Lane {
                 steps,
             },
             name: "sim:1".parse().expect("a name"),
-            capabilities: Capabilities {
+            can: Capabilities {
                 features: Features {
                     within_host: false,
                     checksum: checked,
@@ -224,41 +225,11 @@ fn note(steps: &Steps, step: Step) {
     }
 }
 
-#[inline]
-fn at(channel: Channel) -> usize {
-    usize::from(channel == Channel::Data)
-}
-
-impl Rail for Lane {
-    fn name(&self) -> &RailName {
-        &self.name
-    }
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-    fn address(&self) -> RailAddress {
-        RailAddress::native("sim", self.address.to_le_bytes())
-    }
-    fn progress(&mut self, _: Time) -> Work {
-        0
-    }
-    fn next_deadline(&self) -> Option<Time> {
-        None
-    }
-    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
-        Ok(Armed::Ready)
-    }
-    fn disarm(&mut self) {}
-    fn poll_cost(&self) -> PollCost {
-        PollCost::Memory
-    }
-    fn event(&mut self) -> Option<RailEvent> {
-        self.events.pop_front()
-    }
-    fn close(&mut self, _: Time, _: Time) -> bool {
-        true
-    }
-}
+still_rail!(
+    Lane,
+    |lane| RailAddress::native("sim", lane.address.to_le_bytes()),
+    |lane| lane.events.pop_front()
+);
 
 impl Datagram for Lane {
     type Tx = Tx;
@@ -278,8 +249,8 @@ impl Datagram for Lane {
 impl Transmit for Tx {
     #[inline]
     fn reserve(&mut self, channel: Channel, n: usize) -> usize {
-        self.reserved[at(channel)] = n.min(self.rings[at(channel)].borrow().room());
-        self.reserved[at(channel)]
+        self.reserved[channel.index()] = n.min(self.rings[channel.index()].borrow().room());
+        self.reserved[channel.index()]
     }
 
     #[inline]
@@ -290,7 +261,7 @@ impl Transmit for Tx {
         head: &[u8],
         body: Body<'_>,
     ) -> Result<FrameId, Refused> {
-        let at = at(channel);
+        let at = channel.index();
         self.reserved[at] = self.reserved[at].checked_sub(1).ok_or(Refused::Full)?;
         let Body::Bytes(body) = body else {
             return Err(Refused::Unsupported);
@@ -308,7 +279,7 @@ impl Transmit for Tx {
     fn doorbell(&mut self) {}
 
     fn reaped(&mut self, channel: Channel) -> FrameId {
-        FrameId(self.posted[at(channel)])
+        FrameId(self.posted[channel.index()])
     }
 }
 
@@ -318,7 +289,7 @@ impl Receive for Rx {
     #[inline]
     fn poll(&mut self, channel: Channel, budget: usize) -> usize {
         note(&self.steps, Step::Polled(channel, budget));
-        let at = at(channel);
+        let at = channel.index();
         let mut ring = self.rings[at].borrow_mut();
         let n = budget.min(ring.tail - ring.head).min(self.shown[at].len());
         for place in &mut self.shown[at][..n] {
@@ -334,7 +305,7 @@ impl Receive for Rx {
 
     #[inline]
     fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>> {
-        let at = at(channel);
+        let at = channel.index();
         let (length, bytes) = self.shown[at][..self.count[at]].get(i)?;
         Some(Frame {
             from: None,

@@ -5,15 +5,13 @@ use std::collections::VecDeque;
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Landing, Message, MsgId,
     OpError, OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::name::RailName;
-use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
-use doorbell_fabric::time::Time;
+use doorbell_fabric::still_rail;
 
 #[derive(Debug)]
 pub(crate) struct FeedRail {
@@ -76,36 +74,7 @@ impl FeedRail {
     }
 }
 
-impl Rail for FeedRail {
-    fn name(&self) -> &RailName {
-        &self.name
-    }
-    fn capabilities(&self) -> &Capabilities {
-        &self.can
-    }
-    fn address(&self) -> RailAddress {
-        RailAddress::native("sim", [0])
-    }
-    fn progress(&mut self, _: Time) -> Work {
-        0
-    }
-    fn next_deadline(&self) -> Option<Time> {
-        None
-    }
-    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
-        Ok(Armed::Ready)
-    }
-    fn disarm(&mut self) {}
-    fn poll_cost(&self) -> PollCost {
-        PollCost::Memory
-    }
-    fn event(&mut self) -> Option<RailEvent> {
-        None
-    }
-    fn close(&mut self, _: Time, _: Time) -> bool {
-        true
-    }
-}
+still_rail!(FeedRail, |_| RailAddress::native("sim", [0]));
 
 impl Message for FeedRail {
     fn open(&mut self, _: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
@@ -118,17 +87,7 @@ impl Message for FeedRail {
             return Err(Refused::Full);
         }
         if self.keep {
-            let mut bytes = head.to_vec();
-            match body {
-                Body::Empty => {}
-                Body::Bytes(more) => bytes.extend(more),
-                Body::Loan(loan) => bytes.extend(loan.as_shared().to_vec()),
-                Body::Parts(parts) => parts
-                    .iter()
-                    .for_each(|part| bytes.extend(part.as_shared().to_vec())),
-                Body::Shared(more) => bytes.extend(more.to_vec()),
-                Body::Region(slice) => bytes.extend(slice.as_shared().to_vec()),
-            }
+            let bytes = [head, &body.to_vec()].concat();
             self.sent.push(bytes);
         }
         self.accepted += 1;

@@ -9,15 +9,13 @@ use std::rc::Rc;
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::{ConstLoan, MutLoan, SharedBytes};
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Landing, Message, MsgId,
     OpError, OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::name::RailName;
-use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
-use doorbell_fabric::time::Time;
+use doorbell_fabric::still_rail;
 use doorbell_pml::{Pml, PmlConfig, Rank};
 
 /// What both ends share.
@@ -102,36 +100,7 @@ impl PairRail {
     }
 }
 
-impl Rail for PairRail {
-    fn name(&self) -> &RailName {
-        &self.name
-    }
-    fn capabilities(&self) -> &Capabilities {
-        &self.can
-    }
-    fn address(&self) -> RailAddress {
-        RailAddress::native("sim", [0])
-    }
-    fn progress(&mut self, _: Time) -> Work {
-        0
-    }
-    fn next_deadline(&self) -> Option<Time> {
-        None
-    }
-    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
-        Ok(Armed::Ready)
-    }
-    fn disarm(&mut self) {}
-    fn poll_cost(&self) -> PollCost {
-        PollCost::Memory
-    }
-    fn event(&mut self) -> Option<RailEvent> {
-        None
-    }
-    fn close(&mut self, _: Time, _: Time) -> bool {
-        true
-    }
-}
+still_rail!(PairRail, |_| RailAddress::native("sim", [0]));
 
 impl Message for PairRail {
     fn open(&mut self, _: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
@@ -143,19 +112,9 @@ impl Message for PairRail {
         let mut frame = wire.spare.pop().unwrap_or_else(|| Vec::with_capacity(16 << 10));
         frame.clear();
         frame.extend_from_slice(head);
-        let mut add = |bytes: SharedBytes<'_>| {
-            let at = frame.len();
-            frame.resize(at + bytes.len(), 0);
-            bytes.copy_to(0, &mut frame[at..]);
-        };
-        match body {
-            Body::Empty => {}
-            Body::Bytes(bytes) => frame.extend_from_slice(bytes),
-            Body::Loan(loan) => add(loan.as_shared()),
-            Body::Parts(parts) => parts.iter().for_each(|part| add(part.as_shared())),
-            Body::Shared(bytes) => add(bytes),
-            Body::Region(slice) => add(slice.as_shared()),
-        }
+        let at = frame.len();
+        frame.resize(at + body.len(), 0);
+        body.copy_to(&mut frame[at..]);
         wire.frames[1 - self.side].push_back(frame);
         self.accepted += 1;
         Ok(MsgId(self.accepted))

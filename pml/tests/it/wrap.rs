@@ -121,12 +121,9 @@ impl Twist for Spoiler {
     }
     fn pass_on(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
         const WHOLE: [u8; 2] = [1, 18];
-        let mut bytes = match &body {
-            Body::Loan(loan) => loan.as_shared().to_vec(),
-            Body::Region(slice) => slice.as_shared().to_vec(),
-            Body::Shared(bytes) => bytes.to_vec(),
-            Body::Bytes(bytes) => bytes.to_vec(),
-            Body::Empty | Body::Parts(_) => Vec::new(),
+        let mut bytes = match body {
+            Body::Parts(_) => Vec::new(),
+            body => body.to_vec(),
         };
         if let (true, Some(last)) = (WHOLE.contains(&head[0]), bytes.last_mut()) {
             *last ^= 0x10;

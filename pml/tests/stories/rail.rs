@@ -6,15 +6,13 @@ use std::rc::Rc;
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Exposure, FenceScope, Inbound, Incarnation, Landing, Message, MsgId,
     OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
 use doorbell_fabric::name::RailName;
-use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
-use doorbell_fabric::time::Time;
+use doorbell_fabric::still_rail;
 
 use crate::air::{Air, Link, What};
 
@@ -85,41 +83,14 @@ impl StoryRail {
     }
 }
 
-impl Rail for StoryRail {
-    fn name(&self) -> &RailName {
-        &self.name
+still_rail!(StoryRail, |rail| address(rail.rank), |rail| {
+    let mut air = rail.air.borrow_mut();
+    let end = (rail.number, rail.rank);
+    if air.mute.contains(&end) {
+        return None;
     }
-    fn capabilities(&self) -> &Capabilities {
-        &self.can
-    }
-    fn address(&self) -> RailAddress {
-        address(self.rank)
-    }
-    fn progress(&mut self, _: Time) -> Work {
-        0
-    }
-    fn next_deadline(&self) -> Option<Time> {
-        None
-    }
-    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
-        Ok(Armed::Ready)
-    }
-    fn disarm(&mut self) {}
-    fn poll_cost(&self) -> PollCost {
-        PollCost::Memory
-    }
-    fn event(&mut self) -> Option<RailEvent> {
-        let mut air = self.air.borrow_mut();
-        let end = (self.number, self.rank);
-        if air.mute.contains(&end) {
-            return None;
-        }
-        air.events.get_mut(&end)?.pop_front()
-    }
-    fn close(&mut self, _: Time, _: Time) -> bool {
-        true
-    }
-}
+    air.events.get_mut(&end)?.pop_front()
+});
 
 /// The address of a rank's rails.
 pub(crate) fn address(rank: usize) -> RailAddress {
@@ -140,7 +111,7 @@ impl Message for StoryRail {
         if head.len() + body.len() > self.can.limits.message {
             return Err(Refused::TooLong);
         }
-        let bytes = [head, &bytes_of(&body)].concat();
+        let bytes = [head, &body.to_vec()].concat();
         Ok(self.air.borrow_mut().send(link, bytes))
     }
 
@@ -213,7 +184,7 @@ impl Message for StoryRail {
         let what = What::Write {
             op,
             to: *to,
-            bytes: bytes_of(&from),
+            bytes: from.to_vec(),
             ended: Ok(0),
         };
         self.air.borrow_mut().fly(link, what);
@@ -226,16 +197,5 @@ impl Message for StoryRail {
 
     fn fence(&mut self, _: FenceScope, _: OpId) -> Result<(), Refused> {
         Err(Refused::Unsupported)
-    }
-}
-
-fn bytes_of(body: &Body<'_>) -> Vec<u8> {
-    match body {
-        Body::Empty => Vec::new(),
-        Body::Bytes(bytes) => bytes.to_vec(),
-        Body::Loan(loan) => loan.as_shared().to_vec(),
-        Body::Parts(parts) => parts.iter().flat_map(|part| part.as_shared().to_vec()).collect(),
-        Body::Shared(bytes) => bytes.to_vec(),
-        Body::Region(slice) => slice.as_shared().to_vec(),
     }
 }

@@ -9,12 +9,10 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
 use doorbell_fabric::datagram::{Channel, Datagram, Frame, FrameId, Receive, Transmit};
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::event::RailEvent;
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Body, Incarnation, PeerIndex, Refused};
 use doorbell_fabric::name::RailName;
-use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
-use doorbell_fabric::time::Time;
+use doorbell_fabric::still_rail;
 
 /// The longest frame, in bytes.
 pub(crate) const MTU: usize = 512;
@@ -29,7 +27,7 @@ pub(crate) struct Wire {
     tx: Tx,
     rx: Rx,
     name: RailName,
-    capabilities: Capabilities,
+    can: Capabilities,
     address: u32,
     opened: u32,
 }
@@ -63,7 +61,7 @@ impl Wire {
                 shown: [Vec::new(), Vec::new()],
             },
             name: "sim:1".parse().expect("a name"),
-            capabilities: Capabilities {
+            can: Capabilities {
                 features: Features {
                     checksum: checked,
                     ..Features::default()
@@ -94,40 +92,10 @@ impl Wire {
     }
 }
 
-fn at(channel: Channel) -> usize {
-    usize::from(channel == Channel::Data)
-}
-
-impl Rail for Wire {
-    fn name(&self) -> &RailName {
-        &self.name
-    }
-    fn capabilities(&self) -> &Capabilities {
-        &self.capabilities
-    }
-    fn address(&self) -> RailAddress {
-        RailAddress::native("sim", self.address.to_le_bytes())
-    }
-    fn progress(&mut self, _: Time) -> Work {
-        0
-    }
-    fn next_deadline(&self) -> Option<Time> {
-        None
-    }
-    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
-        Ok(Armed::Ready)
-    }
-    fn disarm(&mut self) {}
-    fn poll_cost(&self) -> PollCost {
-        PollCost::Memory
-    }
-    fn event(&mut self) -> Option<RailEvent> {
-        None
-    }
-    fn close(&mut self, _: Time, _: Time) -> bool {
-        true
-    }
-}
+still_rail!(Wire, |wire| RailAddress::native(
+    "sim",
+    wire.address.to_le_bytes()
+));
 
 impl Datagram for Wire {
     type Tx = Tx;
@@ -145,7 +113,7 @@ impl Datagram for Wire {
 
 impl Transmit for Tx {
     fn reserve(&mut self, channel: Channel, n: usize) -> usize {
-        n.min(ROOM.saturating_sub(self.to[at(channel)].borrow().len()))
+        n.min(ROOM.saturating_sub(self.to[channel.index()].borrow().len()))
     }
 
     fn post(
@@ -160,15 +128,15 @@ impl Transmit for Tx {
         };
         let frame = [head, body].concat();
         assert!(frame.len() <= MTU, "a frame of {} bytes", frame.len());
-        self.to[at(channel)].borrow_mut().push_back(frame);
-        self.posted[at(channel)] += 1;
-        Ok(FrameId(self.posted[at(channel)]))
+        self.to[channel.index()].borrow_mut().push_back(frame);
+        self.posted[channel.index()] += 1;
+        Ok(FrameId(self.posted[channel.index()]))
     }
 
     fn doorbell(&mut self) {}
 
     fn reaped(&mut self, channel: Channel) -> FrameId {
-        FrameId(self.posted[at(channel)])
+        FrameId(self.posted[channel.index()])
     }
 }
 
@@ -176,7 +144,7 @@ impl Receive for Rx {
     type Kept = ();
 
     fn poll(&mut self, channel: Channel, budget: usize) -> usize {
-        let (queue, shown) = (&self.from[at(channel)], &mut self.shown[at(channel)]);
+        let (queue, shown) = (&self.from[channel.index()], &mut self.shown[channel.index()]);
         let mut queue = queue.borrow_mut();
         let n = budget.min(queue.len());
         shown.clear();
@@ -185,7 +153,7 @@ impl Receive for Rx {
     }
 
     fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>> {
-        let bytes = self.shown[at(channel)].get(i)?;
+        let bytes = self.shown[channel.index()].get(i)?;
         Some(Frame {
             from: None,
             bytes: SharedBytes::of(bytes),

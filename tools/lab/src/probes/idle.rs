@@ -183,7 +183,7 @@ impl Receive for Mute {
     }
 }
 
-doorbell_pair::stands_still!(Deaf, |_| RailAddress::native("sim", [0; 4]));
+doorbell_fabric::still_rail!(Deaf, |_| RailAddress::native("sim", [0; 4]));
 
 impl Datagram for Deaf {
     type Tx = Mute;
