@@ -1,37 +1,9 @@
 //! Converts between the contract's values and the binding's.
 
-use doorbell_fabric::ni::{Count, Event, EventKind, NiError, NiFail, NiLimits, Process};
-use doorbell_fabric::ni::{Entry, EntryOptions, List};
+use doorbell_fabric::ni::layout::{PtlEvent, PtlProcess};
+use doorbell_fabric::ni::{Event, EventKind, List, NiError, NiFail, Process};
 
 use crate::nic_records::EventOwner;
-use crate::sys::{CT_NONE, EntryWords, PtlCtEvent, PtlEvent, PtlLimits, PtlProcess};
-
-impl From<Process> for PtlProcess {
-    fn from(process: Process) -> Self {
-        Self {
-            nid: process.nid,
-            pid: process.pid,
-        }
-    }
-}
-
-impl From<Count> for PtlCtEvent {
-    fn from(count: Count) -> Self {
-        Self {
-            success: count.success,
-            failure: count.failure,
-        }
-    }
-}
-
-impl From<PtlCtEvent> for Count {
-    fn from(count: PtlCtEvent) -> Self {
-        Self {
-            success: count.success,
-            failure: count.failure,
-        }
-    }
-}
 
 /// A process as the library names it.
 pub(crate) const fn process(of: PtlProcess, logical: bool) -> Process {
@@ -39,66 +11,6 @@ pub(crate) const fn process(of: PtlProcess, logical: bool) -> Process {
         Process::rank(of.nid)
     } else {
         Process::physical(of.nid, of.pid)
-    }
-}
-
-/// The fields of an entry in C; an option marks a list of pieces.
-pub(crate) fn words(entry: &Entry, is_list: bool) -> EntryWords {
-    let vector = if is_list { EntryOptions::IOVEC.0 } else { 0 };
-    EntryWords {
-        ct: entry.ct.map_or(CT_NONE, |ct| ct.0),
-        uid: entry.uid,
-        options: entry.options.0 & !EntryOptions::IOVEC.0 | vector,
-        match_id: entry.match_id.into(),
-        match_bits: entry.match_bits,
-        ignore_bits: entry.ignore_bits,
-        min_free: entry.min_free,
-    }
-}
-
-/// The requested limits; C's are signed.
-pub(crate) fn desired(limits: &NiLimits) -> PtlLimits {
-    let int = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
-    PtlLimits {
-        max_entries: int(limits.max_entries),
-        max_unexpected_headers: int(limits.max_unexpected_headers),
-        max_mds: int(limits.max_mds),
-        max_cts: int(limits.max_cts),
-        max_eqs: int(limits.max_eqs),
-        max_pt_index: int(limits.max_pt_index),
-        max_iovecs: int(limits.max_iovecs),
-        max_list_size: int(limits.max_list_size),
-        max_triggered_ops: int(limits.max_triggered_ops),
-        max_msg_size: limits.max_msg_size,
-        max_atomic_size: limits.max_atomic_size,
-        max_fetch_atomic_size: limits.max_fetch_atomic_size,
-        max_waw_ordered_size: limits.max_waw_ordered_size,
-        max_war_ordered_size: limits.max_war_ordered_size,
-        max_volatile_size: limits.max_volatile_size,
-        features: limits.features,
-    }
-}
-
-/// The limits that were granted; a negative number is none.
-pub(crate) fn granted(limits: &PtlLimits) -> NiLimits {
-    let count = |value: i32| u32::try_from(value).unwrap_or(0);
-    NiLimits {
-        max_entries: count(limits.max_entries),
-        max_unexpected_headers: count(limits.max_unexpected_headers),
-        max_mds: count(limits.max_mds),
-        max_cts: count(limits.max_cts),
-        max_eqs: count(limits.max_eqs),
-        max_pt_index: count(limits.max_pt_index),
-        max_iovecs: count(limits.max_iovecs),
-        max_list_size: count(limits.max_list_size),
-        max_triggered_ops: count(limits.max_triggered_ops),
-        max_msg_size: limits.max_msg_size,
-        max_atomic_size: limits.max_atomic_size,
-        max_fetch_atomic_size: limits.max_fetch_atomic_size,
-        max_waw_ordered_size: limits.max_waw_ordered_size,
-        max_war_ordered_size: limits.max_war_ordered_size,
-        max_volatile_size: limits.max_volatile_size,
-        features: limits.features,
     }
 }
 
@@ -142,8 +54,8 @@ pub(crate) const fn ends_an_entry(kind: EventKind) -> bool {
 pub(crate) fn event(raw: &PtlEvent, kind: EventKind, whose: EventOwner, logical: bool) -> Event {
     Event {
         kind,
-        fail: NiFail::of_number(raw.ni_fail_type).unwrap_or(NiFail::Undeliverable),
-        list: if raw.ptl_list == List::Overflow as u8 {
+        fail: NiFail::of_number(raw.fail).unwrap_or(NiFail::Undeliverable),
+        list: if raw.list == List::Overflow as u8 {
             List::Overflow
         } else {
             List::Priority
@@ -202,21 +114,5 @@ mod tests {
             assert_eq!(kind(number).unwrap() as u8, number);
         }
         assert_eq!(kind(16), None);
-    }
-
-    #[test]
-    fn limits_survive_the_way_and_negative_ones_are_none() {
-        let limits = NiLimits::default();
-        assert_eq!(granted(&desired(&limits)), limits);
-        let odd = PtlLimits {
-            max_mds: -1,
-            ..desired(&limits)
-        };
-        assert_eq!(granted(&odd).max_mds, 0);
-        let many = NiLimits {
-            max_entries: u32::MAX,
-            ..limits
-        };
-        assert_eq!(desired(&many).max_entries, i32::MAX);
     }
 }

@@ -139,14 +139,8 @@ impl PortalsNi {
                     user,
                     header: put.hdr_data,
                 };
-                library.put(
-                    of(put.from),
-                    put.length,
-                    put.ack as u8,
-                    Self::to(&put.target),
-                    words,
-                    at,
-                )
+                let from = (of(put.from), put.length, put.ack as u8);
+                library.put(from, Self::to(&put.target), words, at)
             },
         )
     }
@@ -447,11 +441,10 @@ impl Ni for PortalsNi {
             .records
             .append_entry(&entry, held, list, user_ptr, eq.is_some());
         let pieces = self.records.entry_pieces(word);
-        let words = convert::words(&entry, pieces.is_list());
         let ni = (self.handle, self.kind.matching);
         match self
             .library
-            .append(ni, pt_index, (words, &pieces), list as u8, word)
+            .append(ni, pt_index, (&entry, &pieces), list as u8, word)
         {
             Ok(handle) => {
                 self.records.appended(handle, word, eq);
@@ -476,11 +469,10 @@ impl Ni for PortalsNi {
         let held = Held::new(entry.memory.clone());
         let word = self.records.start_search(entry, held, user_ptr);
         let pieces = self.records.entry_pieces(word);
-        let words = convert::words(entry, pieces.is_list());
         let ni = (self.handle, self.kind.matching);
         let done = self
             .library
-            .search(ni, pt_index, (words, &pieces), how as u8, word);
+            .search(ni, pt_index, (entry, &pieces), how as u8, word);
         if done.is_err() || !queued {
             self.records.not_appended(word);
         }

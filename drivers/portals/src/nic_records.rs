@@ -15,9 +15,10 @@
 use std::collections::HashMap;
 
 use doorbell_fabric::message::Landing;
+use doorbell_fabric::ni::layout::PtlIovec;
 use doorbell_fabric::ni::{Entry, EntryOptions, EqHandle, List, Md, MdOptions, Memory, Process};
 
-use crate::sys::{Pieces, PtlIovec};
+use crate::sys::Pieces;
 
 /// Memory that the NIC accesses, with its list of pieces if there are several.
 #[derive(Debug)]

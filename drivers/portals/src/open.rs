@@ -1,8 +1,8 @@
 //! From a library's name to an interface.
 
+use doorbell_fabric::ni::layout::PtlNiLimits;
 use doorbell_fabric::ni::{ANY, Kind, NiLimits};
 
-use crate::convert;
 use crate::error::PortalsError;
 use crate::ni::PortalsNi;
 use crate::sys::{IFACE_DEFAULT, Library, NI_LOGICAL, NI_MATCHING, NI_NO_MATCHING, NI_PHYSICAL};
@@ -73,7 +73,7 @@ impl Settings {
         let interface = self.interface.unwrap_or(IFACE_DEFAULT);
         // PTL_PID_ANY is a process id of 16 bits.
         let pid = self.pid.unwrap_or(doorbell_fabric::ni::PID_ANY);
-        let desired = convert::desired(&self.limits);
+        let desired = PtlNiLimits::from(&self.limits);
         let (handle, granted) = library
             .ni_init(interface, matching | logical, pid, &desired)
             .map_err(failed("PtlNIInit"))?;
@@ -82,7 +82,7 @@ impl Settings {
             library,
             handle,
             self.kind,
-            convert::granted(&granted),
+            NiLimits::from(&granted),
             uid,
         ))
     }

@@ -15,6 +15,7 @@
 
 mod error;
 mod event;
+pub mod layout;
 mod ops;
 mod types;
 

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use doorbell::lobby::{Desk, Member};
 use doorbell_fabric::ni::{Kind, NiLimits};
+use doorbell_fabric::poll::timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
 static CORE: Mutex<Core> = Mutex::new(Core::new());
@@ -84,10 +85,7 @@ impl Watch {
     }
 
     fn sleep(&self, limit: Duration) {
-        let limit = Timespec {
-            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(limit.subsec_nanos()),
-        };
+        let limit = timespec(limit);
         let mut found = [const {
             epoll::Event {
                 flags: EventFlags::empty(),

@@ -7,7 +7,10 @@
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::fmt;
 
-use super::abi::{PtlCtEvent, PtlEvent, PtlIovec, PtlLimits, PtlMd, PtlMe, PtlProcess};
+use doorbell_fabric::ni::layout::{PtlCtEvent, PtlEvent, PtlIovec, PtlMd, PtlMe, PtlNiLimits, PtlProcess};
+use doorbell_fabric::ni::{Entry, EntryOptions};
+
+use super::abi::CT_NONE;
 use crate::error::PortalsError;
 
 type Address = *mut c_void;
@@ -45,7 +48,7 @@ functions! {
     // The second name belongs to libraries that distinguish programs by their header: ours uses the constants
     // of `abi`.
     init c"PtlInit" or rather c"PtlInit_2024" ();
-    ni_init c"PtlNIInit" (c_uint, c_uint, u32, *const PtlLimits, *mut PtlLimits, *mut Handle);
+    ni_init c"PtlNIInit" (c_uint, c_uint, u32, *const PtlNiLimits, *mut PtlNiLimits, *mut Handle);
     ni_fini c"PtlNIFini" (Handle);
     ni_status c"PtlNIStatus" (Handle, c_uint, *mut c_int);
     set_map c"PtlSetMap" (Handle, u64, *const PtlProcess);
@@ -139,32 +142,20 @@ impl<'a> Pieces<'a> {
     pub(crate) fn is_list(&self) -> bool {
         self.vector
     }
-}
 
-/// What an entry is beside its memory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EntryWords {
-    pub(crate) ct: u32,
-    pub(crate) uid: u32,
-    pub(crate) options: u32,
-    pub(crate) match_id: PtlProcess,
-    pub(crate) match_bits: u64,
-    pub(crate) ignore_bits: u64,
-    pub(crate) min_free: u64,
-}
-
-impl EntryWords {
-    fn with(self, pieces: &Pieces<'_>) -> PtlMe {
+    /// Returns an entry over this memory.
+    fn entry(&self, entry: &Entry) -> PtlMe {
+        let vector = if self.vector { EntryOptions::IOVEC.0 } else { 0 };
         PtlMe {
-            start: pieces.start,
-            length: pieces.length,
-            ct_handle: self.ct,
-            uid: self.uid,
-            options: self.options,
-            match_id: self.match_id,
-            match_bits: self.match_bits,
-            ignore_bits: self.ignore_bits,
-            min_free: self.min_free,
+            start: self.start,
+            length: self.length,
+            ct_handle: entry.ct.map_or(CT_NONE, |ct| ct.0),
+            uid: entry.uid,
+            options: entry.options.0 & !EntryOptions::IOVEC.0 | vector,
+            match_id: entry.match_id.into(),
+            match_bits: entry.match_bits,
+            ignore_bits: entry.ignore_bits,
+            min_free: entry.min_free,
         }
     }
 }
@@ -214,6 +205,16 @@ macro_rules! call {
     }};
 }
 
+/// Calls a function of the table now, or its triggered form, which takes the counter and a threshold, too.
+macro_rules! call_at {
+    ($self:ident, $at:ident, $now:ident $later:ident ($($argument:expr),* $(,)?)) => {
+        match $at {
+            None => call!($self.$now($($argument),*)),
+            Some(At { ct, threshold }) => call!($self.$later($($argument),*, ct, threshold)),
+        }
+    };
+}
+
 impl Library {
     /// Loads it and initialises it.
     pub(crate) fn load(name: &str) -> Result<Self, PortalsError> {
@@ -245,9 +246,9 @@ impl Library {
         interface: u32,
         options: c_uint,
         pid: u32,
-        desired: &PtlLimits,
-    ) -> Answer<(u32, PtlLimits)> {
-        let (mut granted, mut handle) = (PtlLimits::default(), 0);
+        desired: &PtlNiLimits,
+    ) -> Answer<(u32, PtlNiLimits)> {
+        let (mut granted, mut handle) = (PtlNiLimits::default(), 0);
         call!(self.ni_init(
             interface,
             options,
@@ -337,11 +338,11 @@ impl Library {
         &self,
         (ni, matching): (u32, bool),
         pt: u32,
-        (words, pieces): (EntryWords, &Pieces<'_>),
+        (entry, pieces): (&Entry, &Pieces<'_>),
         list: u8,
         user: u64,
     ) -> Answer<u32> {
-        let entry = words.with(pieces);
+        let entry = pieces.entry(entry);
         let mut handle = 0;
         if matching {
             call!(self.me_append(ni, pt, &raw const entry, list, user, &raw mut handle))?;
@@ -363,11 +364,11 @@ impl Library {
         &self,
         (ni, matching): (u32, bool),
         pt: u32,
-        (words, pieces): (EntryWords, &Pieces<'_>),
+        (entry, pieces): (&Entry, &Pieces<'_>),
         how: u8,
         user: u64,
     ) -> Answer<()> {
-        let entry = words.with(pieces);
+        let entry = pieces.entry(entry);
         if matching {
             call!(self.me_search(ni, pt, &raw const entry, how, user))
         } else {
@@ -422,35 +423,22 @@ impl Library {
 
     pub(crate) fn put(
         &self,
-        from: Of,
-        length: u64,
-        ack: u8,
+        (from, length, ack): (Of, u64, u8),
         to: To,
         words: Words,
         at: Option<At>,
     ) -> Answer<()> {
-        let (md, local) = (from.md, from.offset);
         let (process, pt, bits, offset) = (to.process, to.pt, to.bits, to.offset);
         let (user, header) = (words.user, words.header);
-        match at {
-            None => call!(self.put(md, local, length, ack, process, pt, bits, offset, user, header)),
-            Some(At { ct, threshold }) => {
-                call!(self.triggered_put(
-                    md, local, length, ack, process, pt, bits, offset, user, header, ct, threshold
-                ))
-            }
-        }
+        call_at!(self, at, put triggered_put(
+            from.md, from.offset, length, ack, process, pt, bits, offset, user, header
+        ))
     }
 
     pub(crate) fn get(&self, into: Of, length: u64, to: To, user: u64, at: Option<At>) -> Answer<()> {
-        let (md, local) = (into.md, into.offset);
-        let (process, pt, bits, offset) = (to.process, to.pt, to.bits, to.offset);
-        match at {
-            None => call!(self.get(md, local, length, process, pt, bits, offset, user)),
-            Some(At { ct, threshold }) => {
-                call!(self.triggered_get(md, local, length, process, pt, bits, offset, user, ct, threshold))
-            }
-        }
+        call_at!(self, at, get triggered_get(
+            into.md, into.offset, length, to.process, to.pt, to.bits, to.offset, user
+        ))
     }
 
     pub(crate) fn atomic(
@@ -461,17 +449,11 @@ impl Library {
         (kind, of): (u8, u8),
         at: Option<At>,
     ) -> Answer<()> {
-        let (md, local) = (from.md, from.offset);
         let (process, pt, bits, offset) = (to.process, to.pt, to.bits, to.offset);
         let (user, header) = (words.user, words.header);
-        match at {
-            None => call!(self.atomic(
-                md, local, length, ack, process, pt, bits, offset, user, header, kind, of
-            )),
-            Some(At { ct, threshold }) => call!(self.triggered_atomic(
-                md, local, length, ack, process, pt, bits, offset, user, header, kind, of, ct, threshold
-            )),
-        }
+        call_at!(self, at, atomic triggered_atomic(
+            from.md, from.offset, length, ack, process, pt, bits, offset, user, header, kind, of
+        ))
     }
 
     pub(crate) fn fetch_atomic(
@@ -484,40 +466,9 @@ impl Library {
     ) -> Answer<()> {
         let (process, pt, bits, offset) = (to.process, to.pt, to.bits, to.offset);
         let (user, header) = (words.user, words.header);
-        match at {
-            None => call!(self.fetch_atomic(
-                into.md,
-                into.offset,
-                from.md,
-                from.offset,
-                length,
-                process,
-                pt,
-                bits,
-                offset,
-                user,
-                header,
-                kind,
-                of
-            )),
-            Some(At { ct, threshold }) => call!(self.triggered_fetch_atomic(
-                into.md,
-                into.offset,
-                from.md,
-                from.offset,
-                length,
-                process,
-                pt,
-                bits,
-                offset,
-                user,
-                header,
-                kind,
-                of,
-                ct,
-                threshold
-            )),
-        }
+        call_at!(self, at, fetch_atomic triggered_fetch_atomic(
+            into.md, into.offset, from.md, from.offset, length, process, pt, bits, offset, user, header, kind, of
+        ))
     }
 
     /// The operand is read before the call returns, also of a triggered one.
@@ -532,42 +483,10 @@ impl Library {
         let (process, pt, bits, offset) = (to.process, to.pt, to.bits, to.offset);
         let (user, header) = (words.user, words.header);
         let operand = operand.as_ptr().cast::<c_void>();
-        match at {
-            None => call!(self.swap(
-                into.md,
-                into.offset,
-                from.md,
-                from.offset,
-                length,
-                process,
-                pt,
-                bits,
-                offset,
-                user,
-                header,
-                operand,
-                kind,
-                of
-            )),
-            Some(At { ct, threshold }) => call!(self.triggered_swap(
-                into.md,
-                into.offset,
-                from.md,
-                from.offset,
-                length,
-                process,
-                pt,
-                bits,
-                offset,
-                user,
-                header,
-                operand,
-                kind,
-                of,
-                ct,
-                threshold
-            )),
-        }
+        call_at!(self, at, swap triggered_swap(
+            into.md, into.offset, from.md, from.offset, length, process, pt, bits, offset, user, header, operand,
+            kind, of
+        ))
     }
 
     pub(crate) fn triggered_ct_inc(&self, ct: u32, by: PtlCtEvent, at: At) -> Answer<()> {

@@ -42,7 +42,7 @@ pub(super) unsafe fn memory(
         // SAFETY: one of `length` pieces, by the caller's promise.
         let piece = unsafe { piece.read_unaligned() };
         // SAFETY: passed on.
-        unsafe { landing(piece.base, piece.length) }
+        unsafe { landing(std::ptr::with_exposed_provenance_mut(piece.base), piece.length) }
     });
     Ok(Memory::Many(pieces.collect()))
 }

@@ -14,9 +14,9 @@ mod moves;
 mod queues;
 mod table;
 mod triggered;
-pub mod types;
 
 pub use counts::*;
+pub use doorbell_fabric::ni::layout as types;
 pub use entries::*;
 pub use library::*;
 pub use moves::*;

@@ -1,9 +1,12 @@
-//! What C programs hand over and get back: the layouts of `portals4.h` (reference: portals, section 2), each
-//! with its sizes and offsets pinned. `tests/layout.rs` gets the same numbers from a C compiler.
+//! The structs of `portals4.h` on 64-bit machines (reference: portals, section 2), each with its sizes and
+//! offsets pinned: for C programs that call us (`am/portals/abi`, whose `tests/layout.rs` gets the same
+//! numbers from a C compiler), and for the library that we call (`drivers/portals`). Addresses in an event
+//! and in a list of pieces are numbers, which nothing here dereferences; so are enums: values from C are
+//! checked first.
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use doorbell_fabric::ni::{Count, Event, NiLimits, Process};
+use super::{Count, Event, NiLimits, Process};
 
 /// `ptl_process_t`: a union of a rank and a pair; the pair's first half is the rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,8 +22,8 @@ pub struct PtlProcess {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PtlIovec {
-    /// The first byte.
-    pub base: *mut c_void,
+    /// The address of the first byte.
+    pub base: usize,
     /// The number of bytes.
     pub length: u64,
 }
@@ -82,13 +85,13 @@ pub struct PtlMe {
 }
 
 /// The layout of `ptl_event_t`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct PtlEvent {
-    /// Where it landed, or was read.
-    pub start: *mut c_void,
+    /// The address at which it landed, or was read.
+    pub start: usize,
     /// The caller's own.
-    pub user_ptr: *mut c_void,
+    pub user_ptr: u64,
     /// The initiator's 64 bits.
     pub hdr_data: u64,
     /// The initiator's match bits.
@@ -217,8 +220,8 @@ impl From<Count> for PtlCtEvent {
 impl From<Event> for PtlEvent {
     fn from(event: Event) -> Self {
         Self {
-            start: std::ptr::with_exposed_provenance_mut(event.start),
-            user_ptr: std::ptr::with_exposed_provenance_mut(event.user_ptr as usize),
+            start: event.start,
+            user_ptr: event.user_ptr,
             hdr_data: event.hdr_data,
             match_bits: event.match_bits,
             rlength: event.rlength,
@@ -257,5 +260,52 @@ impl From<&NiLimits> for PtlNiLimits {
             max_volatile_size: limits.max_volatile_size,
             features: limits.features,
         }
+    }
+}
+
+/// A negative number is none.
+impl From<&PtlNiLimits> for NiLimits {
+    fn from(limits: &PtlNiLimits) -> Self {
+        let count = |value: c_int| u32::try_from(value).unwrap_or(0);
+        Self {
+            max_entries: count(limits.max_entries),
+            max_unexpected_headers: count(limits.max_unexpected_headers),
+            max_mds: count(limits.max_mds),
+            max_cts: count(limits.max_cts),
+            max_eqs: count(limits.max_eqs),
+            max_pt_index: count(limits.max_pt_index),
+            max_iovecs: count(limits.max_iovecs),
+            max_list_size: count(limits.max_list_size),
+            max_triggered_ops: count(limits.max_triggered_ops),
+            max_msg_size: limits.max_msg_size,
+            max_atomic_size: limits.max_atomic_size,
+            max_fetch_atomic_size: limits.max_fetch_atomic_size,
+            max_waw_ordered_size: limits.max_waw_ordered_size,
+            max_war_ordered_size: limits.max_war_ordered_size,
+            max_volatile_size: limits.max_volatile_size,
+            features: limits.features,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_survive_the_way_and_negative_ones_are_none() {
+        let limits = NiLimits::default();
+        let desired = PtlNiLimits::from(&limits);
+        assert_eq!(NiLimits::from(&desired), limits);
+        let odd = PtlNiLimits {
+            max_mds: -1,
+            ..desired
+        };
+        assert_eq!(NiLimits::from(&odd).max_mds, 0);
+        let many = NiLimits {
+            max_entries: u32::MAX,
+            ..limits
+        };
+        assert_eq!(PtlNiLimits::from(&many).max_entries, i32::MAX);
     }
 }
