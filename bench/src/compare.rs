@@ -25,7 +25,7 @@ use crate::error::BenchError;
 use crate::load::{Repeat, Row};
 use crate::plan::Kind;
 use crate::report::{Report, SCHEMA as REPORT, printable, wrap};
-use crate::size::Size;
+use crate::size::text_of;
 use crate::stats::{Recorder, median};
 
 /// The name and version of the JSON (`bench/schema/compare-1.schema.json`).
@@ -269,7 +269,7 @@ pub fn files(first: &Path, second: &Path) -> Result<Comparison, BenchError> {
 /// Returns why two reports cannot be compared; `None` when they can.
 pub fn differs(a: &Report, b: &Report) -> Option<String> {
     let sizes = |report: &Report| {
-        let mut sizes: Vec<String> = report.results.iter().map(|row| size(row.bytes)).collect();
+        let mut sizes: Vec<String> = report.results.iter().map(|row| text_of(row.bytes)).collect();
         sizes.dedup();
         sizes.join(",")
     };
@@ -324,7 +324,7 @@ pub fn differs(a: &Report, b: &Report) -> Option<String> {
     }
     for report in [a, b] {
         if let Some((row, verified)) = report.unclean().next() {
-            return Some(format!("at {} {verified}", size(row.bytes)));
+            return Some(format!("at {} {verified}", text_of(row.bytes)));
         }
     }
     conditions.iter().find_map(|(what, of)| {
@@ -577,7 +577,7 @@ impl Comparison {
             let _ = writeln!(
                 text,
                 "{:>9} {:>6} {:>10} {:>10} {:>9} {:>12}  {finding}{pair}",
-                size(line.bytes),
+                text_of(line.bytes),
                 line.figure,
                 time(line.first_ns),
                 time(line.second_ns),
@@ -611,13 +611,6 @@ impl Comparison {
         }
         text
     }
-}
-
-fn size(bytes: u64) -> String {
-    usize::try_from(bytes)
-        .ok()
-        .and_then(Size::new)
-        .map_or_else(|| format!("{bytes} B"), |size| size.to_string())
 }
 
 #[cfg(test)]

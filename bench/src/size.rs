@@ -32,6 +32,14 @@ impl Size {
     }
 }
 
+/// Returns a number of bytes as a size is written, also beyond [`LARGEST`].
+pub(crate) fn text_of(bytes: u64) -> String {
+    usize::try_from(bytes)
+        .ok()
+        .and_then(Size::new)
+        .map_or_else(|| format!("{bytes} B"), |size| size.to_string())
+}
+
 impl FromStr for Size {
     type Err = BenchError;
 

@@ -18,21 +18,31 @@ pub fn html(report: &Report) -> Result<String, BenchError> {
         Kind::Pingpong => format!("{}\n{}", plot::by_percentile(report)?, plot::by_size(report)?),
         Kind::Stream | Kind::Rate => plot::by_size(report)?,
     };
-    let title = escape(&format!("doorbell {} over {}", report.kind, report.rail));
+    let title = format!("doorbell {} over {}", report.kind, report.rail);
     let table = escape(&table(report, table::WIDE));
-    let json = escape(&report.json());
-    Ok(format!(
+    let body = format!(
+        "<h1>{}</h1>\n{pictures}\n<h2>Table</h2>\n<pre>{table}</pre>\n",
+        escape(&title)
+    );
+    Ok(page(&title, STYLE, &body, &report.schema, &report.json()))
+}
+
+/// Returns a page that stands alone: a title, its style, what is between, and at the end the report as JSON,
+/// whose kind is `schema`.
+pub fn page(title: &str, style: &str, body: &str, schema: &str, json: &str) -> String {
+    format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{title}</title>\n<style>{STYLE}</style>\n\
-         </head>\n<body>\n<h1>{title}</h1>\n{pictures}\n<h2>Table</h2>\n<pre>{table}</pre>\n\
-         <h2>Record</h2>\n<details><summary>The report as JSON ({})</summary><pre>{json}</pre></details>\n\
-         </body>\n</html>\n",
-        escape(&report.schema)
-    ))
+         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n\
+         <style>{style}</style>\n</head>\n<body>\n{body}\
+         <h2>Record</h2>\n<details><summary>The report as JSON ({})</summary><pre>{}</pre></details>\n</body>\n</html>\n",
+        escape(title),
+        escape(schema),
+        escape(json)
+    )
 }
 
 /// Escapes text for the inside of an element or attribute.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -25,7 +25,7 @@ use crate::verify::Verified;
 
 pub use csv::csv;
 pub use hdr::{hgrm, hlog};
-pub use html::html;
+pub use html::{escape, html, page};
 pub use plot::{by_percentile, by_size};
 pub use table::{NARROW, WIDE, table};
 
@@ -100,11 +100,18 @@ impl Report {
 
     /// The report as JSON (`doorbell.bench/1`), with a newline at the end.
     pub fn json(&self) -> String {
-        // Strings, numbers and options only: writing them into memory cannot fail.
-        let mut text = serde_json::to_string_pretty(self).expect("a report is plain data");
-        text.push('\n');
-        text
+        json_of(self)
     }
+}
+
+/// Returns a report as JSON, with a newline at the end.
+///
+/// # Panics
+/// Where it is more than strings, numbers, options and lists of them: writing those into memory cannot fail.
+pub fn json_of(report: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(report).expect("a report is plain data");
+    text.push('\n');
+    text
 }
 
 /// The kind of picture that a file name selects by its extension.

@@ -11,7 +11,7 @@ use crate::error::BenchError;
 use crate::layer::Layer;
 use crate::load::Row;
 use crate::plan::Kind;
-use crate::size::Size;
+use crate::size::text_of;
 
 /// Width and height of one picture, in pixels.
 const FRAME: (u32, u32) = (900, 520);
@@ -183,10 +183,10 @@ fn distribution(row: &Row, axis: Nines) -> Option<Curve> {
         name: match &row.open {
             Some(open) => format!(
                 "{} at {}",
-                name(row.bytes),
+                text_of(row.bytes),
                 per_second(open.asked_per_second, "msg")
             ),
-            None => name(row.bytes),
+            None => text_of(row.bytes),
         },
         points,
         marked: false,
@@ -242,13 +242,6 @@ fn curve(rows: &[Row], name: &str, pick: fn(&Row) -> Option<f64>) -> Option<Curv
         points,
         marked: true,
     })
-}
-
-fn name(bytes: u64) -> String {
-    usize::try_from(bytes)
-        .ok()
-        .and_then(Size::new)
-        .map_or_else(|| format!("{bytes} B"), |size| size.to_string())
 }
 
 /// The words of a chart.

@@ -6,7 +6,7 @@ use super::{Report, digits, per_second, wrap};
 use crate::layer::Layer;
 use crate::load::{KneeLimit, Open, Row};
 use crate::plan::Kind;
-use crate::size::Size;
+use crate::size::text_of;
 use crate::verify::Verified;
 
 /// The width for which the narrow table is made.
@@ -126,7 +126,7 @@ const fn column(head: &'static str, width: usize, cell: fn(&Row) -> String) -> C
     Column { head, width, cell }
 }
 
-const SIZE: Column = column("size", 8, |row| size(row.bytes));
+const SIZE: Column = column("size", 8, |row| text_of(row.bytes));
 const MEAN: Column = column("mean", 8, |row| micros(row.half_rtt_ns.mean));
 const P50: Column = column("p50", 7, |row| micros(row.half_rtt_ns.p50));
 const P90: Column = column("p90", 7, |row| micros(row.half_rtt_ns.p90));
@@ -357,7 +357,11 @@ fn knees(report: &Report, width: usize, text: &mut String) {
             KneeLimit::NotReached => "no limit was found up to",
             KneeLimit::NotSustained => "nothing was sustained, not even",
         };
-        let words = format!("knee at {}: {how} {}", size(row.bytes), per_second(knee, "msg"));
+        let words = format!(
+            "knee at {}: {how} {}",
+            text_of(row.bytes),
+            per_second(knee, "msg")
+        );
         paragraph(text, width, "", &words);
     }
 }
@@ -372,7 +376,7 @@ fn one_way(report: &Report, width: usize, text: &mut String) {
         let (there, back) = (one_way.there_ns, one_way.back_ns);
         let words = format!(
             "one way at {}: there p50 {} p99 {}, back p50 {} p99 {} µs, each ± {} ({})",
-            size(row.bytes),
+            text_of(row.bytes),
             micros(there.p50),
             micros(there.p99),
             micros(back.p50),
@@ -404,7 +408,7 @@ fn verified(report: &Report, width: usize, text: &mut String) {
         paragraph(text, width, "", &words);
     }
     for (row, v) in report.unclean() {
-        let words = format!("NOT CLEAN at {}: {v}", size(row.bytes));
+        let words = format!("NOT CLEAN at {}: {v}", text_of(row.bytes));
         paragraph(text, width, "", &words);
     }
 }
@@ -428,13 +432,6 @@ fn captures(report: &Report, width: usize, text: &mut String) {
 
 fn dash() -> String {
     "-".to_owned()
-}
-
-fn size(bytes: u64) -> String {
-    usize::try_from(bytes)
-        .ok()
-        .and_then(Size::new)
-        .map_or_else(|| format!("{bytes} B"), |size| size.to_string())
 }
 
 /// Nanoseconds as microseconds with about four significant digits.

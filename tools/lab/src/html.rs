@@ -1,4 +1,6 @@
-//! A report as one page that stands alone: its looks, and the record at its end.
+//! A report as one page that stands alone: how it looks.
+
+pub(crate) use doorbell_bench::report::escape;
 
 const STYLE: &str = "\
 :root{--ink:#22272e;--soft:#667080;--line:#e3e6ea;--ahead:#d9efe3;--behind:#fbe0cf;--open:#f1f2f4}\
@@ -19,21 +21,5 @@ pre{font:12px/1.45 ui-monospace,monospace;background:#f6f7f8;padding:1rem;overfl
 
 /// The page of a title, what is between, and the report as JSON, whose kind is `schema`.
 pub(crate) fn page(title: &str, body: &str, schema: &str, json: &str) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width\">\n<title>{}</title>\n\
-         <style>{STYLE}</style>\n</head>\n<body>\n{body}\
-         <h2>Record</h2>\n<details><summary>The report as JSON ({})</summary><pre>{}</pre></details>\n</body>\n</html>\n",
-        escape(title),
-        escape(schema),
-        escape(json)
-    )
-}
-
-/// Text inside an element or attribute.
-pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+    doorbell_bench::report::page(title, STYLE, body, schema, json)
 }

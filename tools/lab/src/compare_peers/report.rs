@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use doorbell_bench::baseline::Band;
 use doorbell_bench::env::Host;
+use doorbell_bench::report::json_of;
 use doorbell_bench::stats::Percentiles;
 use serde::Serialize;
 
@@ -199,10 +200,7 @@ impl Report {
 
     /// Returns it as JSON, with a newline at the end.
     pub(crate) fn json(&self) -> String {
-        // Strings, numbers and options only: writing them into memory cannot fail.
-        let mut text = serde_json::to_string_pretty(self).expect("a report is plain data");
-        text.push('\n');
-        text
+        json_of(self)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The results: curves, their slopes, and what is missing.
 
 use doorbell_bench::env::{Caveat, Environment, Host, caveats};
+use doorbell_bench::report::json_of;
 use doorbell_bench::stats::Spread;
 use serde::Serialize;
 
@@ -221,10 +222,7 @@ impl Report {
 
     /// Returns it as JSON, with a newline at the end.
     pub(super) fn json(&self) -> String {
-        // Strings, numbers and options only: writing them into memory cannot fail.
-        let mut text = serde_json::to_string_pretty(self).expect("a report is plain data");
-        text.push('\n');
-        text
+        json_of(self)
     }
 }
 
