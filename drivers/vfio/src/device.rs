@@ -115,6 +115,21 @@ pub struct IrqInfo {
     pub by_event: bool,
 }
 
+impl IrqInfo {
+    /// Checks that `wanted` vectors of this kind are available.
+    pub(crate) fn check(self, device: &str, kind: Irq, wanted: usize) -> Result<(), Error> {
+        if wanted == 0 || wanted > self.count as usize || !self.by_event {
+            return Err(Error::NoInterrupt {
+                device: device.to_owned(),
+                kind,
+                has: self.count,
+                wanted: wanted as u32,
+            });
+        }
+        Ok(())
+    }
+}
+
 /// How the device is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {

@@ -125,20 +125,6 @@ impl Kernel {
     fn refused(&self, step: &'static str) -> impl Fn(io::Error) -> Error {
         move |source| Error::refused(&self.name, step, source)
     }
-
-    /// Whether `wanted` vectors of this kind are available.
-    fn has(&self, kind: Irq, wanted: usize) -> Result<(), Error> {
-        let info = self.irq(kind)?;
-        if wanted == 0 || wanted > info.count as usize || !info.by_event {
-            return Err(Error::NoInterrupt {
-                device: self.name.clone(),
-                kind,
-                has: info.count,
-                wanted: wanted as u32,
-            });
-        }
-        Ok(())
-    }
 }
 
 impl Device for Kernel {
@@ -200,17 +186,17 @@ impl Device for Kernel {
     }
 
     fn enable(&self, kind: Irq, events: &[BorrowedFd<'_>]) -> Result<(), Error> {
-        self.has(kind, events.len())?;
+        self.irq(kind)?.check(&self.name, kind, events.len())?;
         sys::set_irqs(self.descriptor(), kind as u32, events).map_err(self.refused("enable interrupts"))
     }
 
     fn disable(&self, kind: Irq) -> Result<(), Error> {
-        self.has(kind, 1)?;
+        self.irq(kind)?.check(&self.name, kind, 1)?;
         sys::set_irqs(self.descriptor(), kind as u32, &[]).map_err(self.refused("disable interrupts"))
     }
 
     fn raise(&self, kind: Irq, vector: u32) -> Result<(), Error> {
-        self.has(kind, vector as usize + 1)?;
+        self.irq(kind)?.check(&self.name, kind, vector as usize + 1)?;
         sys::raise(self.descriptor(), kind as u32, vector).map_err(self.refused("raise an interrupt"))
     }
 

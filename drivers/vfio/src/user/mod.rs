@@ -147,20 +147,6 @@ impl UserDevice {
         Ok(())
     }
 
-    /// Whether `wanted` MSI-X vectors are available.
-    fn has(&self, kind: Irq, wanted: usize) -> Result<(), Error> {
-        let info = self.irq(kind)?;
-        if wanted == 0 || wanted > info.count as usize || !info.by_event {
-            return Err(Error::NoInterrupt {
-                device: self.name.clone(),
-                kind,
-                has: info.count,
-                wanted: wanted as u32,
-            });
-        }
-        Ok(())
-    }
-
     fn set_irqs(
         &self,
         kind: Irq,
@@ -317,7 +303,7 @@ impl Device for UserDevice {
     }
 
     fn enable(&self, kind: Irq, events: &[BorrowedFd<'_>]) -> Result<(), Error> {
-        self.has(kind, events.len())?;
+        self.irq(kind)?.check(&self.name, kind, events.len())?;
         let mut start = 0;
         for some in events.chunks(self.limits.descriptors) {
             let count = some.len() as u32;
@@ -335,7 +321,7 @@ impl Device for UserDevice {
     }
 
     fn raise(&self, kind: Irq, vector: u32) -> Result<(), Error> {
-        self.has(kind, vector as usize + 1)?;
+        self.irq(kind)?.check(&self.name, kind, vector as usize + 1)?;
         self.set_irqs(kind, DATA_NONE, (vector, 1), &[])
     }
 
