@@ -7,6 +7,7 @@
 //! | [`alloc`] | an allocator that counts, of a thread and of the process |
 //! | [`random`] | numbers that follow from a seed |
 //! | [`snapshot`] | tables of transitions, compared with files of the repository |
+//! | [`run_folder`] | programs that see a folder of the test as `/run` |
 //! | [`stopwatch`] | a clock that stands still while what it measures waits for a core |
 //! | `netns` (feature) | hosts made of network namespaces, with veth links between them |
 //!
@@ -21,6 +22,7 @@ pub mod alloc;
 #[cfg(feature = "netns")]
 pub mod netns;
 pub mod random;
+pub mod run_folder;
 pub mod skip;
 pub mod snapshot;
 pub mod stopwatch;

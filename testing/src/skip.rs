@@ -34,11 +34,15 @@ pub fn skipped(test: &str, reason: &str) {
     }
 }
 
+/// Whether a program is on the path.
+pub fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
 /// The reason for a skip where `program` of the Debian package `package` is not on the path.
 pub fn lacking(program: &str, package: &str) -> Option<String> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_here = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
-    (!is_here).then(|| format!("package {package}: {program} not found"))
+    (!is_installed(program)).then(|| format!("package {package}: {program} not found"))
 }
 
 #[cfg(test)]

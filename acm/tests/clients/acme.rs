@@ -6,8 +6,8 @@
 use doorbell_acm::status::Status;
 
 use crate::common::{Running, at_once, with_tcp};
-use crate::original::{has, ib_acme, may_mount};
-use doorbell_testing::skipped;
+use crate::original::{ib_acme, may_mount};
+use doorbell_testing::skip::{is_installed, skipped};
 
 /// The socket that it takes by default.
 const USUAL: &str = "/run/ibacm-unix.sock";
@@ -18,7 +18,7 @@ const FAILED: &str = "return status 0xffffffff\n";
 
 /// A service for it, unless it cannot be run here.
 fn service(test: &str, folder: &tempfile::TempDir) -> Option<Running> {
-    if !has("ib_acme") {
+    if !is_installed("ib_acme") {
         skipped(test, "package ibacm: ib_acme is not installed");
         return None;
     }

@@ -15,8 +15,9 @@ use doorbell_acm::query::Question;
 use doorbell_acm::serve::{Reply, Settings};
 
 use crate::common::{Running, settings, table, v4, with_tcp};
-use crate::original::{has, may_mount, run, with_run};
-use doorbell_testing::skipped;
+use crate::original::{may_mount, run};
+use doorbell_testing::run_folder::with_run;
+use doorbell_testing::skip::{is_installed, skipped};
 
 /// The programs of `shim/`, and a service to query.
 struct Lab {
@@ -33,7 +34,7 @@ impl Lab {
     }
 
     fn make() -> Result<Self, String> {
-        if !has("cc") {
+        if !is_installed("cc") {
             return Err("package gcc: cc is not installed".to_owned());
         }
         let folder = tempfile::tempdir().unwrap();
@@ -54,7 +55,7 @@ impl Lab {
     }
 
     fn command<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Command {
-        let mut command = with_run(self.folder.path(), "env");
+        let mut command = with_run(&[], self.folder.path(), "env");
         let mut preload = std::ffi::OsString::from("LD_PRELOAD=");
         preload.push(&self.shim);
         command.arg(preload).arg(&self.lookup).args(arguments);

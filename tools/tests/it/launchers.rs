@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::common::{built, doorbell, sentence};
 use doorbell_testing::netns::Lab;
+pub(crate) use doorbell_testing::skip::is_installed as on_path;
 use doorbell_testing::skipped;
 
 /// Longer than any job here takes.
@@ -69,12 +70,6 @@ pub(crate) fn lacking() -> Option<String> {
     let programs = [("mpirun.openmpi", "openmpi-bin"), ("mpiexec.hydra", "mpich")];
     let missing = programs.into_iter().find(|(program, _)| !on_path(program))?;
     Some(format!("package {}: {} not found", missing.1, missing.0))
-}
-
-pub(crate) fn on_path(program: &str) -> bool {
-    let path = std::env::var("PATH").unwrap_or_default();
-    path.split(':')
-        .any(|folder| Path::new(folder).join(program).is_file())
 }
 
 /// The example that gathers.

@@ -10,7 +10,7 @@ use super::Service;
 use crate::hosts::{at, finish};
 use crate::launchers::on_path;
 use doorbell_testing::netns::Lab;
-use doorbell_testing::skipped;
+use doorbell_testing::{run_folder, skipped};
 
 const DONE: &str = "return status 0x0\n";
 const COUNTERS: &str = "svc,Error Count,Resolve Count,No Data,Addr Query Count,Addr Cache Count,Route Query Count,\
@@ -18,13 +18,8 @@ const COUNTERS: &str = "svc,Error Count,Resolve Count,No Data,Addr Query Count,A
 
 /// A program on a host whose `/run` is this folder: the machine's is not touched.
 fn with_run(host: &str, folder: &Path, program: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new("ip");
-    command
-        .args(["netns", "exec", host, "unshare", "--mount", "sh", "-c"])
-        .arg(r#"mount --bind "$0" /run && exec "$@""#)
-        .args([folder, program])
-        .args(words)
-        .stdin(std::process::Stdio::null());
+    let mut command = run_folder::with_run(&["ip", "netns", "exec", host], folder, program);
+    command.args(words);
     command
 }
 
