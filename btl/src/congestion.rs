@@ -70,7 +70,7 @@ impl Congestion {
     /// `n` segments were acknowledged while `flight` were under way before. `queueing` is whether round
     /// trips are long; `most` is the window of the protocol. A window that is not used does not grow. From
     /// how many to how many it shrank, if it did.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn acknowledged(
         &mut self,
         n: u32,

@@ -59,6 +59,7 @@ impl<'a> Request<'a> {
     /// # Errors
     /// Those of the request; [`Error::Timeout`], after which a request on borrowed memory is ended and one on
     /// a region runs on. [`Error::Busy`] in a hook: then it runs on, and its scope waits for it.
+    #[inline]
     pub fn wait(self) -> Result<Status, Error> {
         let limit = self.world.limit();
         self.wait_within(limit)
@@ -68,6 +69,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// Those of [`Request::wait`].
+    #[inline]
     pub fn wait_within(mut self, limit: Duration) -> Result<Status, Error> {
         self.finish(limit)
     }

@@ -312,6 +312,7 @@ struct Closing<'g, 'scope, 'env> {
 }
 
 impl Drop for Closing<'_, '_, '_> {
+    #[inline]
     fn drop(&mut self) {
         // The panic is more informative than any error of a request that was left behind.
         if let Some(limit) = self.wait {

@@ -176,7 +176,7 @@ impl Tx {
     }
 
     /// Notifies the receiver as its attention requires.
-    #[inline]
+    #[inline(always)]
     fn notify(&self) {
         if let Handshake::Up(far) = &self.handshake {
             if far.fence {

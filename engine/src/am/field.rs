@@ -36,6 +36,7 @@ impl Field {
     }
 
     /// The error that ends all waits, besides losses.
+    #[inline]
     pub(super) fn trouble_now(&self) -> Option<AmError> {
         if let Err(error) = self.conduit.health() {
             return Some(error);
