@@ -20,7 +20,7 @@ use doorbell_usnic::{Agent, AgentEvent, Control, Object, Pf, UsnicConfig, UsnicR
 use doorbell_vic::{Behaviour, Counts, Kind, LayoutOptions, Model, Options, Policy, Timing, Trap};
 
 /// Longer than anything takes here, on a machine with other work.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 /// A model, and an agent of its physical function in a thread.
 struct Lab {
