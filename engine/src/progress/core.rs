@@ -618,6 +618,15 @@ impl Core {
     /// Takes the outcome of a request that has ended, and frees it.
     #[inline]
     pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Result<Status, Error>> {
+        match self.take_well_ended(ticket) {
+            Some(status) => Some(Ok(status)),
+            None => self.take_otherwise(ticket),
+        }
+    }
+
+    /// The outcome of a request that is under way or has failed.
+    #[cold]
+    fn take_otherwise(&mut self, ticket: Ticket) -> Option<Result<Status, Error>> {
         let result = self.pml.test(RequestId::from_bits(ticket.0))?;
         Some(match result {
             Ok(status) => Ok(status.into()),
