@@ -355,7 +355,9 @@ fn a_lost_doorbell_comes_back_as_chosen() {
         while scene.at_a.poll(&scene.a).is_some() {}
         model.inject("always vf0.wq0 lost-doorbell times 1").unwrap();
         let posted = scene.at_a.send(&mut scene.a, &frame) + 1;
-        until("the doorbell has come to the fault", || model.unfired() == Some(0));
+        until("the doorbell has come to the fault", || {
+            model.unfired() == Some(0)
+        });
         assert_eq!(scene.at_a.poll(&scene.a), None);
         let wq = scene.at_a.wq;
         scene.a.write32(wq + 0x10, posted);
