@@ -288,7 +288,7 @@ mod tests {
         let said = serves_groups(1000).unwrap_err();
         assert_eq!(said.exit(), Exit::Usage);
         assert!(
-            said.to_string().contains("user 1000's") && said.to_string().contains("as root"),
+            said.to_string().contains("by user 1000") && said.to_string().contains("as root"),
             "{said}"
         );
     }
