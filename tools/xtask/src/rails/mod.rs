@@ -170,8 +170,8 @@ impl Stage<'_> {
     }
 
     fn exchanges(&mut self, server: &Running, seed: u64, messages: u64) -> Result<Phase, Error> {
-        // Half of the exchanges are samples, and each is two messages.
-        let samples = messages.div_ceil(4).to_string();
+        // Every exchange is a sample, and two messages.
+        let samples = messages.div_ceil(2).to_string();
         let client = self.client(&["pingpong", "--sizes", "64", "--samples", &samples]);
         let limit = SLACK + Duration::from_micros(100 * messages);
         self.play(EXCHANGES, server, client, limit, Plan::Random(seed))
