@@ -111,7 +111,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// Returns how many more bytes are needed for now: the head first, then the length that it announces.
+    /// Returns how many more bytes the next step needs: first the head, then the length that it announces.
     pub(super) fn wanted(&self, allowed: &[Kind]) -> Result<usize, Bad> {
         let Some((head, _)) = self
             .bytes

@@ -39,7 +39,7 @@ impl Memory {
 
     fn byte(&self, at: usize) -> u8 {
         assert!(at < self.0.len());
-        // SAFETY: within the memory; a provider may be writing it, so that it is read anew each time.
+        // SAFETY: within the memory; a provider may be writing it, so the read is volatile.
         unsafe { self.start().wrapping_add(at).read_volatile() }
     }
 }

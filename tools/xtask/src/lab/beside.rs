@@ -6,7 +6,7 @@ use std::process::Command;
 use super::scenarios::Beside;
 use crate::error::Error;
 
-/// The placeholder for the folder of these programs.
+/// The name that stands for the folder of these programs in a line of arguments.
 const FOLDER: char = '@';
 /// How long one may take until it is ready, in tenths of a second.
 const READY: u32 = 200;
