@@ -547,12 +547,16 @@ fn hosts_that_do_not_come_are_named() {
     let ended = with(&both, &["--start-timeout", "1", "--doorbell", "/bin/true"]);
     assert_eq!(ended.status.code(), Some(4), "{}", text(&ended.stderr));
     lab.ip(1, "link set v0 down");
-    // Long enough for the first host, however busy this machine is.
-    let ended = with(&both, &["--start-timeout", "8", "--nic", "v0"]);
+    // The first host comes in time unless this machine is very busy; then it gets more time.
+    let (ended, waited) = ["4", "16", "64"]
+        .into_iter()
+        .map(|seconds| (with(&both, &["--start-timeout", seconds, "--nic", "v0"]), seconds))
+        .find(|(ended, _)| !text(&ended.stderr).contains(&format!("no message from {}", lab.name(0))))
+        .expect("the first host comes within a minute");
     let said = sentence(&ended.stderr);
     assert_eq!(ended.status.code(), Some(5), "{said}");
     assert!(
-        said.contains(&format!("no message from {} within 8 s", lab.name(1))),
+        said.contains(&format!("no message from {} within {waited} s", lab.name(1))),
         "{said}"
     );
     for (hosts, said) in [

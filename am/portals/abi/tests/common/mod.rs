@@ -37,6 +37,10 @@ pub(crate) fn compiled(name: &str) -> Option<PathBuf> {
     }
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // Tests that run beside this one compile the same program and run it: what runs is never written to.
+    let new = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR"))
+        .unwrap()
+        .into_temp_path();
     let library = library();
     let built = Command::new("gcc")
         .args([
@@ -52,7 +56,7 @@ pub(crate) fn compiled(name: &str) -> Option<PathBuf> {
         .arg(here.join("include"))
         .arg(here.join("tests/c").join(format!("{name}.c")))
         .arg("-o")
-        .arg(&to)
+        .arg(&new)
         .arg("-L")
         .arg(&library)
         .arg(format!("-Wl,-rpath,{}", library.display()))
@@ -61,5 +65,6 @@ pub(crate) fn compiled(name: &str) -> Option<PathBuf> {
         .unwrap();
     let said = String::from_utf8_lossy(&built.stderr);
     assert!(built.status.success(), "{name}.c does not compile:\n{said}");
+    new.persist(&to).unwrap();
     Some(to)
 }
