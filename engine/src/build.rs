@@ -7,8 +7,8 @@ use doorbell_job::connect::PeerPath;
 use doorbell_job::control::LostPeers;
 use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::error::Error;
-use doorbell_job::join::{Joined, Raised, crowded};
-use doorbell_job::meet::remote::Remote;
+use doorbell_job::join::{Built, Joined, crowded};
+use doorbell_job::meet::tcp::Remote;
 use doorbell_job::rails::AnyRail;
 use doorbell_job::random;
 use doorbell_job::ranks::Directory;
@@ -16,35 +16,35 @@ use doorbell_job::wait::Hook;
 use doorbell_job::wait::turns::{Clock, Patience};
 use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, Rank, Resume as PmlResume};
 
-use crate::progress::{Core, Front, Link, Meeting, OneSided, Watch};
+use crate::progress::{Core, Engine, Meeting, OneSided, ThreadHandle, Watch};
 use crate::world::World;
 
 /// The PML of a world, with the paths to its peers and its counter file.
 struct Layer {
     pml: Pml<AnyRail>,
-    ways: Vec<Vec<PeerPath>>,
+    paths: Vec<Vec<PeerPath>>,
     seen: Option<CounterPublisher>,
     meeting: Option<Box<Meeting>>,
 }
 
 impl World {
     /// Builds a world from what joining a job has produced.
-    pub(crate) fn raise(
+    pub(crate) fn build(
         joined: Joined,
         clock: Clock,
         hook: Option<Hook>,
         remote: Option<Remote>,
     ) -> Result<Self, Error> {
-        let Raised { job, layer, life } = joined.raise(
+        let Built { job, layer, life } = joined.build(
             remote,
             |job| {
                 let mut settings = pml_config(job.config(), job.rank(), job.size())?;
                 settings.lazy = job.directory().is_lazy();
                 Ok(Pml::new(settings)?)
             },
-            |pml, job, ways, candidates| {
+            |pml, job, paths, candidates| {
                 let (config, directory) = (job.config(), job.directory());
-                let named = named_ways(&pml, &ways, directory);
+                let named = named_paths(&pml, &paths, directory);
                 let seen = CounterPublisher::create(
                     *config.counters.place.get(),
                     job.rank(),
@@ -57,7 +57,7 @@ impl World {
                     meeting.then(|| Box::new(Meeting::new(directory.clone(), config.clone(), candidates)));
                 Ok(Layer {
                     pml,
-                    ways,
+                    paths,
                     seen,
                     meeting,
                 })
@@ -65,7 +65,7 @@ impl World {
         )?;
         let Layer {
             pml,
-            ways,
+            paths,
             seen,
             meeting,
         } = layer;
@@ -82,7 +82,7 @@ impl World {
             seen,
             rank: job.rank(),
             size: job.size(),
-            ways,
+            paths,
             dedicated,
             one_sided: OneSided::default(),
             life,
@@ -95,13 +95,13 @@ impl World {
             unlooked: 0,
             overdue: Vec::new(),
         };
-        let front = if dedicated {
+        let engine = if dedicated {
             let (mailbox, core_id) = (*config.progress.mailbox.get(), *config.progress.core.get());
-            Front::Dedicated(Link::start(core, mailbox, core_id)?)
+            Engine::Dedicated(ThreadHandle::start(core, mailbox, core_id)?)
         } else {
-            Front::inline(core)
+            Engine::inline(core)
         };
-        Ok(Self::assemble(front, job, counters, hook, lost_peers))
+        Ok(Self::assemble(engine, job, counters, hook, lost_peers))
     }
 }
 
@@ -128,22 +128,22 @@ fn pml_config(config: &Config, rank: u32, size: u32) -> Result<PmlConfig, Error>
 }
 
 /// Returns each path with the rank that it leads to and the names of the rails at both ends.
-fn named_ways(
+fn named_paths(
     pml: &Pml<AnyRail>,
-    ways: &[Vec<PeerPath>],
+    paths: &[Vec<PeerPath>],
     directory: &Directory,
 ) -> Vec<(u32, PeerPath, String)> {
-    let named = |(rank, ways): (usize, &Vec<PeerPath>)| {
-        let name = |way: &PeerPath| {
-            let ours = pml.rail(way.rail)?.name();
+    let named = |(rank, paths): (usize, &Vec<PeerPath>)| {
+        let name = |path: &PeerPath| {
+            let ours = pml.rail(path.rail)?.name();
             let theirs = &directory
                 .rank_info(rank as u32)?
                 .rails
-                .get(usize::from(way.other))?
+                .get(usize::from(path.other))?
                 .name;
-            Some((rank as u32, *way, format!("{ours}/{theirs}")))
+            Some((rank as u32, *path, format!("{ours}/{theirs}")))
         };
-        ways.iter().filter_map(name).collect::<Vec<_>>()
+        paths.iter().filter_map(name).collect::<Vec<_>>()
     };
-    ways.iter().enumerate().flat_map(named).collect()
+    paths.iter().enumerate().flat_map(named).collect()
 }

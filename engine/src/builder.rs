@@ -11,8 +11,8 @@ use doorbell_job::join::{
     refuse_invitation, simulated_rails,
 };
 use doorbell_job::launcher::{self, LauncherHandle, lock};
-use doorbell_job::meet::invite::Invited;
-use doorbell_job::meet::remote::Remote;
+use doorbell_job::meet::spawn_child::Invited;
+use doorbell_job::meet::tcp::Remote;
 use doorbell_job::meet::{Key, Meeting};
 use doorbell_job::ranks::Directory;
 use doorbell_job::types::MOST_RANKS;
@@ -157,16 +157,16 @@ impl Builder {
     /// Those of [`init`].
     pub fn build(self) -> Result<World, Error> {
         self.enter(&|_| Ok(()), |launcher, config, hook| {
-            Ok(raise_through(launcher, config, hook)?.under(launcher.cloned()))
+            Ok(build_through(launcher, config, hook)?.under(launcher.cloned()))
         })
     }
 
-    /// Resolves the configuration, which `judge` may refuse, and calls `raise` with the launcher, if there is
-    /// one. The launcher's connection stays open when `raise` fails.
+    /// Resolves the configuration, which `judge` may refuse, and calls `build` with the launcher, if there is
+    /// one. The launcher's connection stays open when `build` fails.
     fn enter<T>(
         self,
         judge: &dyn Fn(&Config) -> Result<(), Error>,
-        raise: impl FnOnce(Option<&LauncherHandle>, Config, Option<Hook>) -> Result<T, Error>,
+        build: impl FnOnce(Option<&LauncherHandle>, Config, Option<Hook>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let without_environment = self.alone;
         let (mut config, hook) = self.split()?;
@@ -175,7 +175,7 @@ impl Builder {
             launcher::warn(&config);
         }
         let launcher = launcher::enter(&mut config, without_environment)?;
-        raise(launcher.as_ref(), config, hook).inspect_err(|_| launcher::keep_open(launcher.clone()))
+        build(launcher.as_ref(), config, hook).inspect_err(|_| launcher::keep_open(launcher.clone()))
     }
 
     /// Joins the job for a handle other than a world, if `judge` accepts the settings.
@@ -183,13 +183,13 @@ impl Builder {
         self,
         layer: Layer,
         judge: &dyn Fn(&Config) -> Result<(), Error>,
-        raise: impl FnOnce(Joined, Option<Hook>) -> Result<T, Error>,
+        build: impl FnOnce(Joined, Option<Hook>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.enter(judge, |launcher, config, hook| {
             refuse_invitation(launcher, &config)?;
             let mut joined = join(launcher, config, layer, MOST_RANKS)?;
             joined.job.set_launcher(launcher.cloned());
-            raise(joined, hook)
+            build(joined, hook)
         })
     }
 
@@ -199,7 +199,7 @@ impl Builder {
         connection: Connection,
         layer: Layer,
         judge: &dyn Fn(&Config) -> Result<(), Error>,
-        raise: impl FnOnce(Joined, Option<Hook>, Remote) -> Result<T, Error>,
+        build: impl FnOnce(Joined, Option<Hook>, Remote) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let resolved = self.split().and_then(|(config, hook)| {
             judge(&config)?;
@@ -207,7 +207,7 @@ impl Builder {
             Ok((config, hook))
         });
         let (joined, hook, remote) = join_over(connection, layer, resolved)?;
-        raise(joined, hook, remote)
+        build(joined, hook, remote)
     }
 
     /// Builds the world of a job of two ranks, usually on two hosts, that meet over `connection`: the side
@@ -244,13 +244,13 @@ impl Builder {
         let resolved = self.split().inspect(|(config, _)| launcher::warn(config));
         let (joined, hook, remote) = join_over(connection, Layer::Messages, resolved)?;
         let key = joined.key;
-        World::raise(joined, machine_clock(), hook, Some(remote))?.with_control(&key)
+        World::build(joined, machine_clock(), hook, Some(remote))?.with_control(&key)
     }
 }
 
 /// Joins the job through its launcher where that passes values on between processes, and accepts a spawn
 /// invitation.
-pub(crate) fn raise_through(
+pub(crate) fn build_through(
     launcher: Option<&LauncherHandle>,
     config: Config,
     hook: Option<Hook>,
@@ -259,17 +259,17 @@ pub(crate) fn raise_through(
     if let Some(launcher) = launcher {
         let mut launcher = lock(launcher);
         if let Some(invited) = Invited::through(&mut **launcher, limit)? {
-            return raise_invited(invited, &mut **launcher, config, hook);
+            return build_spawned(invited, &mut **launcher, config, hook);
         }
     }
     let most = *config.job.lazy_above.get();
     let joined = join(launcher, config, Layer::Messages, most)?;
     let key = joined.key;
-    World::raise(joined, machine_clock(), hook, None)?.with_control(&key)
+    World::build(joined, machine_clock(), hook, None)?.with_control(&key)
 }
 
 /// Joins the running job that started this process.
-fn raise_invited(
+fn build_spawned(
     invited: Invited,
     launcher: &mut (dyn Launcher + 'static),
     config: Config,
@@ -281,7 +281,7 @@ fn raise_invited(
     let limit = *config.job.timeout.get();
     let Meeting { key, ranks } = meeting;
     let job = Job::new(config, rank, Directory::whole(ranks));
-    let world = match World::raise(Joined { job, key, rails }, machine_clock(), hook, None) {
+    let world = match World::build(Joined { job, key, rails }, machine_clock(), hook, None) {
         Ok(world) => world,
         Err(error) => return Err(seat.refuse(error)),
     };
@@ -314,7 +314,7 @@ fn raise_invited(
 pub fn local(size: u32, config: &Config) -> Result<Vec<World>, Error> {
     config.verify()?;
     let rails = open_for_all(size, config)?;
-    raise_all(config, rails, &machine_clock(), Key::random()?)
+    build_all(config, rails, &machine_clock(), Key::random()?)
 }
 
 /// Makes a job of `size` ranks on a simulated network. One thread drives them all, in virtual time: by calls
@@ -371,7 +371,7 @@ fn simulate(net: &SimNet, size: u32, config: &Config, datagrams: bool) -> Result
     config.verify()?;
     let rails = simulated_rails(net, size, config, datagrams)?;
     // Nothing of it leaves this process, and the same seed has to reproduce the same run.
-    raise_all(
+    build_all(
         config,
         rails,
         &Clock::Virtual(net.clone()),
@@ -379,11 +379,11 @@ fn simulate(net: &SimNet, size: u32, config: &Config, datagrams: bool) -> Result
     )
 }
 
-fn raise_all(config: &Config, rails: Vec<Rails>, clock: &Clock, key: Key) -> Result<Vec<World>, Error> {
+fn build_all(config: &Config, rails: Vec<Rails>, clock: &Clock, key: Key) -> Result<Vec<World>, Error> {
     control::refuse_without_processes(config)?;
     let joined = all_in_process(config, Layer::Messages, rails, key)?;
-    let raise = |joined: Joined| World::raise(joined, clock.clone(), None, None);
-    joined.into_iter().map(raise).collect()
+    let build = |joined: Joined| World::build(joined, clock.clone(), None, None);
+    joined.into_iter().map(build).collect()
 }
 
 #[cfg(test)]

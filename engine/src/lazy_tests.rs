@@ -39,7 +39,7 @@ fn job<R: Send>(
                     Box::new(Shelf::new((number, size), values, &barrier));
                 let launcher: LauncherHandle = Arc::new(Mutex::new(shelf));
                 let rank = &rank;
-                scope.spawn(move || crate::builder::raise_through(Some(&launcher), config, None).map(rank))
+                scope.spawn(move || crate::builder::build_through(Some(&launcher), config, None).map(rank))
             })
             .collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()

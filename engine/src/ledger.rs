@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use doorbell_job::error::Peers;
 
-use crate::progress::Ticket;
+use crate::progress::RequestToken;
 
 /// The open requests on borrowed memory of all scopes of a world.
 #[derive(Default)]
@@ -21,7 +21,7 @@ struct Entries {
 
 #[derive(Clone, Copy)]
 struct Entry {
-    ticket: Ticket,
+    token: RequestToken,
     /// The number of its scope; [`Entry::FREE`] when the slot is free.
     scope: u64,
     /// The rank that the request is for; `None` for a receive from any rank.
@@ -36,8 +36,8 @@ impl Entry {
 impl Entries {
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, ticket: Ticket, scope: u64, peer: Option<u32>) -> u32 {
-        self.slots.push(Entry { ticket, scope, peer });
+    fn grow(&mut self, token: RequestToken, scope: u64, peer: Option<u32>) -> u32 {
+        self.slots.push(Entry { token, scope, peer });
         (self.slots.len() - 1) as u32
     }
 }
@@ -51,14 +51,14 @@ impl Ledger {
 
     /// Records a request and returns its slot.
     #[inline(always)]
-    pub(crate) fn enter(&self, ticket: Ticket, scope: u64, peer: Option<u32>) -> u32 {
+    pub(crate) fn enter(&self, token: RequestToken, scope: u64, peer: Option<u32>) -> u32 {
         let mut entries = self.entries.borrow_mut();
         let Some(slot) = entries.free.pop() else {
-            return entries.grow(ticket, scope, peer);
+            return entries.grow(token, scope, peer);
         };
-        // Written field by field into its place: see `Front::post_send`.
+        // Written field by field into its place: see `Engine::post_send`.
         let entry = &mut entries.slots[slot as usize];
-        entry.ticket = ticket;
+        entry.token = token;
         entry.scope = scope;
         entry.peer = peer;
         slot
@@ -73,11 +73,11 @@ impl Ledger {
     }
 
     /// Returns the first open request of `scope` at slot `from` or above.
-    pub(crate) fn next(&self, scope: u64, from: usize) -> Option<(u32, Ticket)> {
+    pub(crate) fn next(&self, scope: u64, from: usize) -> Option<(u32, RequestToken)> {
         let entries = self.entries.borrow();
         let mut of_scope = (from..).zip(entries.slots.iter().skip(from));
         let (at, entry) = of_scope.find(|(_, entry)| entry.scope == scope)?;
-        Some((at as u32, entry.ticket))
+        Some((at as u32, entry.token))
     }
 
     /// Returns the peers of the open requests of `scope`, from slot `from` on.

@@ -32,7 +32,7 @@ pub struct Message<'w> {
 
 impl<'w> Message<'w> {
     pub(crate) fn claim(world: &'w World, envelope: Envelope) -> Result<Option<Self>, Error> {
-        let claimed = world.front().call(move |core| {
+        let claimed = world.engine().call(move |core| {
             core.poll_or_progress();
             core.claim(envelope)
         })?;
@@ -74,7 +74,7 @@ impl Drop for Message<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
             // Discarding fails only if the message is gone already.
-            let _ = self.world.front().call(move |core| core.pml.discard(id).is_ok());
+            let _ = self.world.engine().call(move |core| core.pml.discard(id).is_ok());
         }
     }
 }

@@ -80,7 +80,7 @@ impl<'w> Raw<'w> {
     }
 
     fn call<R: Send + 'static>(self, step: impl FnOnce(&mut Core) -> R + Send + 'static) -> Result<R, Error> {
-        self.world.front().call(step)
+        self.world.engine().call(step)
     }
 
     fn envelope(self, from: Source, tag: Tag) -> Envelope {
@@ -248,7 +248,7 @@ impl<'w> Raw<'w> {
     /// [`Error::Timeout`].
     pub fn wait(self, limit: Duration) -> Result<Completion, Error> {
         self.world
-            .front()
+            .engine()
             .wait_completion(limit, &mut |waiting| self.world.complain(waiting))
     }
 
@@ -258,7 +258,7 @@ impl<'w> Raw<'w> {
     /// # Errors
     /// When the process has no descriptor left.
     pub fn descriptor(self) -> Result<OwnedFd, Error> {
-        self.world.front().descriptor()
+        self.world.engine().descriptor()
     }
 
     /// Prepares a sleep on the descriptor. `Some(longest)`: nothing has completed, and the descriptor becomes
@@ -269,12 +269,12 @@ impl<'w> Raw<'w> {
     /// # Errors
     /// When the system refuses to watch a rail's descriptor; [`Error::Ended`], [`Error::Busy`].
     pub fn arm(self) -> Result<Option<Duration>, Error> {
-        self.world.front().arm()
+        self.world.engine().arm()
     }
 
     /// Ends the sleep that [`Raw::arm`] prepared.
     pub fn disarm(self) {
-        self.world.front().disarm();
+        self.world.engine().disarm();
     }
 
     /// Exposes memory to rank `to`, or to all ranks for `None`, on the first rail that offers the access.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use doorbell_job::error::{Awaited, Error};
 use doorbell_job::types::Status;
 
-use crate::progress::{Each, Envelope, Held, Look, Ticket};
+use crate::progress::{Each, Envelope, Held, Look, RequestToken};
 use crate::world::World;
 
 /// A send or receive that was started and may still be under way.
@@ -46,7 +46,7 @@ impl Lent<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Phase {
     /// It is in progress.
-    Open(Ticket),
+    Open(RequestToken),
     /// It has ended with success.
     Done(Status),
     /// It has failed, or its outcome was taken.
@@ -76,16 +76,16 @@ impl<'a> Request<'a> {
 
     pub(crate) fn finish(&mut self, limit: Duration) -> Result<Status, Error> {
         match self.phase {
-            Phase::Open(ticket) => {
+            Phase::Open(token) => {
                 // Nothing can be ended without the engine: in a hook the request runs on, and its scope waits
                 // for it.
-                let mut held = self.world.front().hold()?;
-                let outcome = held.wait(ticket, limit, || self.awaited(), &mut |waiting| {
+                let mut held = self.world.engine().hold()?;
+                let outcome = held.wait(token, limit, || self.awaited(), &mut |waiting| {
                     self.world.complain(waiting)
                 });
                 match outcome {
                     Err(Error::Timeout(waiting)) => {
-                        self.give_up(&mut held, ticket);
+                        self.give_up(&mut held, token);
                         Err(Error::Timeout(waiting))
                     }
                     outcome => {
@@ -110,15 +110,15 @@ impl<'a> Request<'a> {
             true => self
                 .world
                 .hand_over(Some(self.envelope.peer()), limit, &|| self.awaited()),
-            false => self.world.front().flush_gathered(),
+            false => self.world.engine().flush_gathered(),
         }
     }
 
     /// Takes borrowed memory back after a timeout. A request on owned memory may go on using it.
     #[cold]
-    fn give_up(&mut self, held: &mut Held<'_>, ticket: Ticket) {
+    fn give_up(&mut self, held: &mut Held<'_>, token: RequestToken) {
         if let Some(lent) = &self.lent {
-            held.end(ticket);
+            held.end(token);
             lent.settle(self.world);
             self.phase = Phase::Over;
         }
@@ -128,12 +128,12 @@ impl<'a> Request<'a> {
     /// a success can be read again with [`Request::status`].
     pub fn test(&mut self) -> Option<Result<Status, Error>> {
         match self.phase {
-            Phase::Open(ticket) => {
-                let outcome = self.world.front().test(ticket)?;
+            Phase::Open(token) => {
+                let outcome = self.world.engine().test(token)?;
                 Some(self.settle(outcome))
             }
             Phase::Done(status) => {
-                self.world.front().flush_gathered();
+                self.world.engine().flush_gathered();
                 Some(Ok(status))
             }
             Phase::Over => Some(Err(Error::Cancelled)),
@@ -144,7 +144,7 @@ impl<'a> Request<'a> {
     #[inline]
     pub fn is_done(&self) -> bool {
         match self.phase {
-            Phase::Open(ticket) => self.world.front().is_done(ticket),
+            Phase::Open(token) => self.world.engine().is_done(token),
             _ => true,
         }
     }
@@ -161,7 +161,7 @@ impl<'a> Request<'a> {
     /// returns `true`, the request ends as [`Error::Cancelled`]; otherwise it goes on.
     pub fn cancel(&mut self) -> bool {
         match self.phase {
-            Phase::Open(ticket) => self.world.front().cancel(ticket),
+            Phase::Open(token) => self.world.engine().cancel(token),
             _ => false,
         }
     }
@@ -176,9 +176,9 @@ impl<'a> Request<'a> {
         outcome
     }
 
-    pub(crate) fn ticket(&self) -> Option<Ticket> {
+    pub(crate) fn token(&self) -> Option<RequestToken> {
         match self.phase {
-            Phase::Open(ticket) => Some(ticket),
+            Phase::Open(token) => Some(token),
             _ => None,
         }
     }
@@ -194,8 +194,8 @@ impl<'a> Request<'a> {
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        if let (Phase::Open(ticket), None) = (self.phase, &self.lent) {
-            self.world.front().detach(ticket);
+        if let (Phase::Open(token), None) = (self.phase, &self.lent) {
+            self.world.engine().detach(token);
         }
     }
 }
@@ -211,7 +211,7 @@ impl std::fmt::Debug for Request<'_> {
 fn several(open: usize, requests: &[Request<'_>]) -> Awaited {
     let peers = requests
         .iter()
-        .filter(|request| request.ticket().is_some())
+        .filter(|request| request.token().is_some())
         .map(|request| request.envelope.named_peer())
         .collect();
     Awaited::Requests { count: open, peers }
@@ -225,16 +225,16 @@ pub(crate) fn wait_any(
 ) -> Result<Option<(usize, Status)>, Error> {
     let open = requests
         .iter()
-        .filter(|request| request.ticket().is_some())
+        .filter(|request| request.token().is_some())
         .count();
     if open == 0 {
-        world.front().flush_gathered();
+        world.engine().flush_gathered();
         return Ok(None);
     }
     let at = world.wait_look(limit, &|| several(open, requests), &mut |look| {
         requests
             .iter()
-            .position(|request| request.ticket().is_some_and(|ticket| look.is_done(ticket)))
+            .position(|request| request.token().is_some_and(|token| look.is_done(token)))
     })?;
     match requests[at].test() {
         Some(outcome) => {
@@ -248,7 +248,7 @@ pub(crate) fn wait_any(
 
 /// Waits until all of `requests` have ended, then returns the first error among them.
 pub(crate) fn wait_all(world: &World, requests: &mut [Request<'_>], limit: Duration) -> Result<(), Error> {
-    if requests.iter().all(|request| request.ticket().is_none()) {
+    if requests.iter().all(|request| request.token().is_none()) {
         hand_all_over(world, requests, limit);
         return Ok(());
     }
@@ -268,8 +268,8 @@ pub(crate) fn wait_all(world: &World, requests: &mut [Request<'_>], limit: Durat
 
 /// Waits until the rails' devices have the messages of the sends among `requests`.
 fn hand_all_over(world: &World, requests: &[Request<'_>], limit: Duration) {
-    world.front().flush_gathered();
-    if world.front().holds_back() {
+    world.engine().flush_gathered();
+    if world.engine().holds_back() {
         let begun = Instant::now();
         let sends = requests.iter().filter(|request| request.sends);
         sends.for_each(|request| request.hand_over(limit.saturating_sub(begun.elapsed())));
@@ -281,7 +281,7 @@ fn hand_all_over(world: &World, requests: &[Request<'_>], limit: Duration) {
 fn first_error(requests: &mut [Request<'_>]) -> Result<(), Error> {
     let mut first = Ok(());
     for request in requests {
-        if let (Some(_), Some(Err(error))) = (request.ticket(), request.test()) {
+        if let (Some(_), Some(Err(error))) = (request.token(), request.test()) {
             first = first.and(Err(error));
         }
     }
@@ -303,13 +303,13 @@ impl Each for All<'_, '_> {
     #[inline(always)]
     fn look(&mut self, look: &mut impl Look) -> Option<()> {
         for request in &mut self.requests[self.at..] {
-            if let Phase::Open(ticket) = request.phase {
-                if let Some(status) = look.take_well_ended(ticket) {
+            if let Phase::Open(token) = request.phase {
+                if let Some(status) = look.take_well_ended(token) {
                     if let Some(lent) = &request.lent {
                         lent.settle(self.world);
                     }
                     request.phase = Phase::Done(status);
-                } else if look.is_done(ticket) {
+                } else if look.is_done(token) {
                     self.badly = true;
                 } else {
                     return None;
@@ -323,7 +323,7 @@ impl Each for All<'_, '_> {
     #[cold]
     fn awaited(&self) -> Awaited {
         let left = &self.requests[self.at..];
-        let count = left.iter().filter(|request| request.ticket().is_some()).count();
+        let count = left.iter().filter(|request| request.token().is_some()).count();
         several(count, left)
     }
 }

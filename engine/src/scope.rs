@@ -21,7 +21,7 @@ use doorbell_job::error::{Awaited, Error};
 use doorbell_job::types::{Source, Status, Tag};
 use doorbell_pml::{AtOnce, MessageId, Payload, Strided, Target};
 
-use crate::progress::{Envelope, Held, Ticket};
+use crate::progress::{Envelope, Held, RequestToken};
 use crate::request::{Lent, Phase, Request};
 use crate::world::{USER, World};
 
@@ -41,8 +41,8 @@ pub struct Stride {
 struct Loaned<'w> {
     world: &'w World,
     held: Held<'w>,
-    sending: Option<Ticket>,
-    receiving: Option<Ticket>,
+    sending: Option<RequestToken>,
+    receiving: Option<RequestToken>,
 }
 
 impl<'w> Loaned<'w> {
@@ -50,7 +50,7 @@ impl<'w> Loaned<'w> {
     fn hold(world: &'w World) -> Result<Self, Error> {
         Ok(Self {
             world,
-            held: world.front().hold()?,
+            held: world.engine().hold()?,
             sending: None,
             receiving: None,
         })
@@ -58,10 +58,10 @@ impl<'w> Loaned<'w> {
 
     /// Waits for the send, if one is open.
     fn sent(&mut self, limit: Duration, what: impl Fn() -> Awaited) -> Result<(), Error> {
-        let Some(ticket) = self.sending else {
+        let Some(token) = self.sending else {
             return Ok(());
         };
-        let outcome = self.wait(ticket, limit, what);
+        let outcome = self.wait(token, limit, what);
         if !matches!(outcome, Err(Error::Timeout(_))) {
             self.sending = None;
         }
@@ -77,27 +77,32 @@ impl<'w> Loaned<'w> {
 
     /// Waits for the receive.
     fn received(&mut self, limit: Duration, what: impl Fn() -> Awaited) -> Result<Status, Error> {
-        let Some(ticket) = self.receiving else {
+        let Some(token) = self.receiving else {
             return Err(Error::Cancelled);
         };
-        let outcome = self.wait(ticket, limit, what);
+        let outcome = self.wait(token, limit, what);
         if !matches!(outcome, Err(Error::Timeout(_))) {
             self.receiving = None;
         }
         outcome
     }
 
-    fn wait(&mut self, ticket: Ticket, limit: Duration, what: impl Fn() -> Awaited) -> Result<Status, Error> {
+    fn wait(
+        &mut self,
+        token: RequestToken,
+        limit: Duration,
+        what: impl Fn() -> Awaited,
+    ) -> Result<Status, Error> {
         let world = self.world;
         self.held
-            .wait(ticket, limit, what, &mut |waiting| world.complain(waiting))
+            .wait(token, limit, what, &mut |waiting| world.complain(waiting))
     }
 }
 
 impl Drop for Loaned<'_> {
     fn drop(&mut self) {
-        for ticket in [self.sending.take(), self.receiving.take()].into_iter().flatten() {
-            self.held.end(ticket);
+        for token in [self.sending.take(), self.receiving.take()].into_iter().flatten() {
+            self.held.end(token);
         }
     }
 }
@@ -122,7 +127,7 @@ pub(crate) fn send<const MORE: bool>(
     // SAFETY: `data` is borrowed for this whole call, and the request ends before it: at once, or with
     // `Loaned`.
     let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
-    match world.front().send_now::<MORE>(envelope, loan) {
+    match world.engine().send_now::<MORE>(envelope, loan) {
         AtOnce::Left => Ok(()),
         AtOnce::Refused => send_slowly(world, envelope, loan, limit),
         AtOnce::Held => {
@@ -171,7 +176,7 @@ pub(crate) fn recv(
     // SAFETY: `into` is borrowed exclusively for this whole call, and `Loaned` ends the request before its
     // end.
     let loan = unsafe { lend_mut(into) };
-    if let Some(status) = world.front().recv_soon(envelope, loan) {
+    if let Some(status) = world.engine().recv_soon(envelope, loan) {
         return Ok(status);
     }
     recv_slowly(world, envelope, loan, limit)
@@ -255,7 +260,7 @@ pub(crate) fn run<'env, T>(
     work: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     // In a hook no request could be started, nor ended when the scope ends: see `cannot_take_back`.
-    drop(world.front().hold()?);
+    drop(world.engine().hold()?);
     let serial = world.ledger().open_scope();
     let scope = Scope {
         world,
@@ -333,12 +338,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub fn isend(&'scope self, to: u32, tag: u64, data: &'scope [u8]) -> Result<Request<'scope>, Error> {
         // SAFETY: `data` is borrowed for `'scope`, and `run` ends the request before `'scope` ends.
         let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
-        let ticket = match self.world.front().post_send(USER, to, tag, loan) {
-            Ok(Ticket::DONE) => None,
-            Ok(ticket) => Some(ticket),
+        let token = match self.world.engine().post_send(USER, to, tag, loan) {
+            Ok(RequestToken::DONE) => None,
+            Ok(token) => Some(token),
             Err(error) => return Err(*error),
         };
-        Ok(self.sent(Envelope::to(USER, to, tag, false), data.len(), ticket))
+        Ok(self.sent(Envelope::to(USER, to, tag, false), data.len(), token))
     }
 
     /// Starts a synchronous send of `data` to rank `to`: it ends when a receive there has matched it.
@@ -349,8 +354,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // SAFETY: as in `isend`.
         let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
         let envelope = Envelope::to(USER, to, tag, true);
-        let ticket = self.world.front().hold()?.send_loan(envelope, loan)?;
-        Ok(self.sent(envelope, data.len(), ticket))
+        let token = self.world.engine().hold()?.send_loan(envelope, loan)?;
+        Ok(self.sent(envelope, data.len(), token))
     }
 
     /// Starts sending several pieces as one message (an I/O vector).
@@ -368,8 +373,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let loans: Box<[ConstLoan]> = parts.into_iter().map(lend).collect();
         let length = loans.iter().map(ConstLoan::len).sum();
         let envelope = Envelope::to(USER, to, tag, false);
-        let ticket = self.world.front().send_other(envelope, Payload::Parts(loans))?;
-        Ok(self.sent(envelope, length, ticket))
+        let token = self.world.engine().send_other(envelope, Payload::Parts(loans))?;
+        Ok(self.sent(envelope, length, token))
     }
 
     /// Starts sending blocks of `data` at equal distances as one message.
@@ -393,8 +398,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             stride,
             count,
         });
-        let ticket = self.world.front().send_other(envelope, payload)?;
-        Ok(self.sent(envelope, block.saturating_mul(count), ticket))
+        let token = self.world.engine().send_other(envelope, payload)?;
+        Ok(self.sent(envelope, block.saturating_mul(count), token))
     }
 
     /// Starts receiving into `into`.
@@ -416,10 +421,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let loan = unsafe { MutLoan::new(start, length) };
         match self
             .world
-            .front()
+            .engine()
             .post_recv((USER, envelope.peer()), envelope.tag, envelope.ignore, loan)
         {
-            Ok(ticket) => Ok(self.request(envelope, false, ticket, Some((start, length)))),
+            Ok(token) => Ok(self.request(envelope, false, token, Some((start, length)))),
             Err(error) => Err(*error),
         }
     }
@@ -464,15 +469,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 
     fn recv_other(&'scope self, envelope: Envelope, target: Target) -> Result<Request<'scope>, Error> {
-        let ticket = self.world.front().recv_other(envelope, target)?;
-        Ok(self.request(envelope, false, ticket, None))
+        let token = self.world.engine().recv_other(envelope, target)?;
+        Ok(self.request(envelope, false, token, None))
     }
 
     #[inline(always)]
-    fn sent(&'scope self, envelope: Envelope, len: usize, ticket: Option<Ticket>) -> Request<'scope> {
+    fn sent(&'scope self, envelope: Envelope, len: usize, token: Option<RequestToken>) -> Request<'scope> {
         self.sends.set(true);
-        match ticket {
-            Some(ticket) => self.request(envelope, true, ticket, None),
+        match token {
+            Some(token) => self.request(envelope, true, token, None),
             None => Request {
                 world: self.world,
                 phase: Phase::Done(Status {
@@ -492,11 +497,11 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &'scope self,
         envelope: Envelope,
         sends: bool,
-        ticket: Ticket,
+        token: RequestToken,
         buffer: Option<(*mut u8, usize)>,
     ) -> Request<'scope> {
         let (ledger, peer) = (self.world.ledger(), envelope.named_peer());
-        let slot = ledger.enter(ticket, self.serial, peer);
+        let slot = ledger.enter(token, self.serial, peer);
         self.open.set(self.open.get() + 1);
         let lent = Some(Lent {
             slot,
@@ -505,7 +510,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         });
         Request {
             world: self.world,
-            phase: Phase::Open(ticket),
+            phase: Phase::Open(token),
             lent,
             envelope,
             sends,
@@ -531,8 +536,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let from = Cell::new(0);
         self.world
             .wait_look(limit, &|| self.awaited(from.get()), &mut |look| {
-                while let Some((slot, ticket)) = ledger.next(self.serial, from.get()) {
-                    if !look.is_done(ticket) {
+                while let Some((slot, token)) = ledger.next(self.serial, from.get()) {
+                    if !look.is_done(token) {
                         return None;
                     }
                     from.set(slot as usize + 1);
@@ -547,7 +552,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     fn hand_over(&self, limit: Duration) {
         match self.sends.get() {
             true => self.world.hand_over(None, limit, &|| self.awaited(0)),
-            false => self.world.front().flush_gathered(),
+            false => self.world.engine().flush_gathered(),
         }
     }
 
@@ -558,7 +563,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             return Ok(());
         }
         let ledger = self.world.ledger();
-        let mut held = match self.world.front().hold() {
+        let mut held = match self.world.engine().hold() {
             Ok(held) => held,
             Err(Error::Forked) => {
                 // No rail in a child of `fork` accesses the memory.
@@ -573,13 +578,13 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let mut first = Ok(());
         let mut from = 0;
         while self.open.get() > 0 {
-            let Some((slot, ticket)) = ledger.next(self.serial, from) else {
+            let Some((slot, token)) = ledger.next(self.serial, from) else {
                 break;
             };
             from = slot as usize + 1;
-            match held.take_done(ticket) {
+            match held.take_done(token) {
                 Some(outcome) => first = first.and(outcome.map(|_| ())),
-                None => held.end(ticket),
+                None => held.end(token),
             }
             ledger.strike(slot);
             self.open.set(self.open.get() - 1);

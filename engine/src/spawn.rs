@@ -5,7 +5,7 @@
 //!     ◄─ how many ─────────
 //!     hello of the new world ─►
 //!                           listens; invitation ───────────────────────────►  start
-//!                           ◄──────────────────────────── hellos ───────────  (job/src/meet/invite.rs)
+//!                           ◄──────────────────────────── hellos ───────────  (job/src/meet/spawn_child.rs)
 //!     ◄─ table ──────────── ─────────────────────────────────────────────►
 //!     opens rails           opens rails                                       open rails
 //!     ready ───────────────► ◄───────────────────────────────── ready ──────
@@ -22,7 +22,7 @@ use doorbell_job::error::Error;
 use doorbell_job::handle::Job;
 use doorbell_job::join::{Joined, Layer, Rails, prepare};
 use doorbell_job::launcher::{self, LauncherHandle};
-use doorbell_job::meet::remote::within_network;
+use doorbell_job::meet::tcp::within_network;
 use doorbell_job::meet::{Key, Meeting};
 use doorbell_job::ranks::Directory;
 use doorbell_job::spawn::{Order, RemoteResult, Spawn, check, failed, invite};
@@ -177,11 +177,11 @@ fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
         infos?;
         let meeting: Meeting = call.share(None, LONGEST_TABLE)?;
         let key = meeting.key;
-        let raised = raise(world, meeting, things, clock);
-        let (raised, word) = apart(raised);
+        let built = build(world, meeting, things, clock);
+        let (built, word) = apart(built);
         call.gather(word)?;
         call.share::<()>(None, LONGEST_WORD)?;
-        return controlled(raised, &key);
+        return controlled(built, &key);
     }
     let launcher = world.launcher_to_spawn();
     let mut order: Option<Order<'_>> = None;
@@ -201,7 +201,7 @@ fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
     // Every rank returns the error that rank 0 broadcasts, so none continues after a failure.
     let meeting = call.share(Some(met), LONGEST_TABLE)?;
     let key = meeting.key;
-    let (raised, word) = apart(raise(world, meeting, things, clock));
+    let (built, word) = apart(build(world, meeting, things, clock));
     let old = call.gather(word);
     let new = old.and_then(|_| match &mut order {
         Some(order) => order.ready(&mut || _ = world.progress()),
@@ -215,13 +215,13 @@ fn spawn(world: &World, what: &Spawn, limit: Duration) -> Result<World, Error> {
     if let Some(order) = order {
         order.start();
     }
-    controlled(raised, &key)
+    controlled(built, &key)
 }
 
 /// Starts the control plane of the new world, when all ranks are in it.
-fn controlled(raised: Option<World>, key: &Key) -> Result<World, Error> {
-    let raised = raised.ok_or_else(|| failed(Exit::System, "this rank had no rails"))?;
-    raised.with_control(key)
+fn controlled(built: Option<World>, key: &Key) -> Result<World, Error> {
+    let built = built.ok_or_else(|| failed(Exit::System, "this rank had no rails"))?;
+    built.with_control(key)
 }
 
 /// Splits a result into the world, which stays here, and the outcome, which rank 0 gathers.
@@ -234,7 +234,7 @@ fn apart(result: Result<World, Error>) -> (Option<World>, Result<(), Error>) {
 
 /// Returns the clock of the new world. A simulated job has no processes to start.
 fn clock_of(world: &World) -> Result<Clock, Error> {
-    let clock = world.front().call(|core| core.clock.clone())?;
+    let clock = world.engine().call(|core| core.clock.clone())?;
     match clock {
         Clock::Machine(_) => Ok(clock),
         Clock::Virtual(_) => Err(Error::Unsupported {
@@ -244,12 +244,12 @@ fn clock_of(world: &World) -> Result<Clock, Error> {
     }
 }
 
-fn raise(world: &World, meeting: Meeting, things: Option<Rails>, clock: Clock) -> Result<World, Error> {
+fn build(world: &World, meeting: Meeting, things: Option<Rails>, clock: Clock) -> Result<World, Error> {
     let rails = things.ok_or_else(|| failed(Exit::Rail, "it has no rails"))?;
     let Meeting { key, ranks } = meeting;
     let job = Job::new(world.config().clone(), world.rank(), Directory::whole(ranks));
-    let raised = World::raise(Joined { job, key, rails }, clock, None, None)?;
-    Ok(raised.grown_from(world.size(), world.spawner()))
+    let built = World::build(Joined { job, key, rails }, clock, None, None)?;
+    Ok(built.grown_from(world.size(), world.spawner()))
 }
 
 #[cfg(test)]

@@ -132,7 +132,7 @@ impl World {
     /// [`Error::Ended`], [`Error::Busy`].
     pub fn iprobe(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Option<Status>, Error> {
         let envelope = Envelope::from(USER, from.into(), tag.into());
-        self.front().call(move |core| {
+        self.engine().call(move |core| {
             core.poll_or_progress();
             core.probe(envelope)
         })
@@ -262,8 +262,8 @@ impl World {
 
     fn send_region(&self, envelope: Envelope, slice: RegionSlice) -> Result<Request<'_>, Error> {
         let len = slice.len();
-        let phase = match self.front().send_region(envelope, slice)? {
-            Some(ticket) => Phase::Open(ticket),
+        let phase = match self.engine().send_region(envelope, slice)? {
+            Some(token) => Phase::Open(token),
             None => Phase::Done(Status {
                 source: envelope.peer(),
                 tag: envelope.tag,
@@ -290,10 +290,10 @@ impl World {
         slice: RegionSlice,
     ) -> Result<Request<'_>, Error> {
         let envelope = Envelope::from(USER, from.into(), tag.into());
-        let ticket = self.front().recv_region(envelope, slice)?;
+        let token = self.engine().recv_region(envelope, slice)?;
         Ok(Request {
             world: self,
-            phase: Phase::Open(ticket),
+            phase: Phase::Open(token),
             lent: None,
             envelope,
             sends: false,

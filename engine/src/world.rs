@@ -21,7 +21,7 @@ use doorbell_pml::{Counters, Rank};
 use serde::Serialize;
 
 use crate::ledger::Ledger;
-use crate::progress::{Each, Envelope, Front, LATE, Look};
+use crate::progress::{Each, Engine, Envelope, LATE, Look};
 
 /// Interval between two checks whether a rank is connected.
 const MEETING: Duration = Duration::from_micros(50);
@@ -56,7 +56,7 @@ pub(crate) const USER: u16 = 0;
 /// Calls that wait take the deadline `wait.deadline`; [`World::within`] sets another one. Dropping the world
 /// closes it as [`World::close`] does.
 pub struct World {
-    front: Kept<Front>,
+    engine: Kept<Engine>,
     job: Kept<Job>,
     counters: Option<PathBuf>,
     ledger: Ledger,
@@ -107,7 +107,7 @@ pub struct PeerRail {
 
 impl World {
     pub(crate) fn assemble(
-        front: Front,
+        engine: Engine,
         job: Job,
         counters: Option<PathBuf>,
         hook: Option<Hook>,
@@ -115,7 +115,7 @@ impl World {
     ) -> Self {
         let limit = *job.config().wait.deadline.get();
         Self {
-            front: Kept::new(front),
+            engine: Kept::new(engine),
             job: Kept::new(job),
             counters,
             ledger: Ledger::default(),
@@ -152,7 +152,7 @@ impl World {
     /// # Ok::<(), doorbell::Error>(())
     /// ```
     pub fn control(&self) -> Option<&Control> {
-        self.control.as_ref().filter(|_| self.front.is_here())
+        self.control.as_ref().filter(|_| self.engine.is_here())
     }
 
     /// Sets the launcher that started this process, which the world leaves when it closes.
@@ -192,20 +192,20 @@ impl World {
     /// how its processes end, the exit status alone ends the job.
     pub fn abort(mut self, exit: u8, reason: &str) -> ! {
         let launcher = self.job.take_launcher().or_else(|| self.spawner());
-        ends::abort(launcher.filter(|_| self.front.is_here()), exit, reason)
+        ends::abort(launcher.filter(|_| self.engine.is_here()), exit, reason)
     }
 
     /// Makes one bounded pass of progress, for programs that compute for a long time (with a dedicated
     /// thread, it does nothing). Returns the amount of work done; zero means that there was none.
     pub fn progress(&self) -> usize {
-        self.front.progress()
+        self.engine.progress()
     }
 
     /// What is known about a peer; `None` when there is no such rank, or it is not connected yet
     /// ([`World::rank_info`]).
     pub fn peer(&self, rank: u32) -> Option<Peer> {
         let info = self.rank_info(rank)?;
-        let report = self.front.call(move |core| {
+        let report = self.engine.call(move |core| {
             let report = core.pml.peer(Rank(rank))?;
             let rails = report.paths.iter().map(|path| PeerRail {
                 name: core.rail_name(path.rail),
@@ -235,7 +235,7 @@ impl World {
     /// # Errors
     /// [`Error::Busy`] inside a callback, [`Error::Ended`] when the engine's thread has ended.
     pub fn recorded(&self, rank: u32) -> Result<Vec<String>, Error> {
-        self.front.call(move |core| core.recent_of(&[rank]))
+        self.engine.call(move |core| core.recent_of(&[rank]))
     }
 
     /// The current state of the rails to a peer, in the order in which both ends number them; empty for a
@@ -244,11 +244,11 @@ impl World {
     /// # Errors
     /// [`Error::Ended`], [`Error::Busy`].
     pub fn paths(&self, rank: u32) -> Result<Vec<PathStatus>, Error> {
-        let mut paths = self.front.call(move |core| core.path_statuses(rank))?;
-        for way in &mut paths {
+        let mut paths = self.engine.call(move |core| core.path_statuses(rank))?;
+        for path in &mut paths {
             let mut chosen = self.selection(rank).into_iter().flat_map(Selection::chosen);
-            if let Some((_, to)) = chosen.find(|(rail, _)| rail.as_str() == way.rail) {
-                way.to = to.rail.to_string();
+            if let Some((_, to)) = chosen.find(|(rail, _)| rail.as_str() == path.rail) {
+                path.to = to.rail.to_string();
             }
         }
         Ok(paths)
@@ -269,13 +269,13 @@ impl World {
     /// [`Error::Timeout`] after `wait.deadline`.
     pub fn meet(&self, rank: u32) -> Result<(), Error> {
         let (mut waited, mut before) = (Duration::ZERO, Instant::now());
-        while !self.front.call(move |core| core.meet(rank))?? {
+        while !self.engine.call(move |core| core.meet(rank))?? {
             // A longer gap means that the process itself was not running: see `doorbell_job::wait::turns`.
             let now = Instant::now();
             waited += now.duration_since(std::mem::replace(&mut before, now)).min(LATE);
             if waited >= self.limit {
                 let what = Awaited::Meeting { peer: rank };
-                let late = self.front.call(move |core| core.expired(what, waited));
+                let late = self.engine.call(move |core| core.expired(what, waited));
                 return Err(late.unwrap_or_else(|error| error));
             }
             std::thread::sleep(MEETING);
@@ -288,7 +288,7 @@ impl World {
     /// # Errors
     /// [`Error::Ended`], [`Error::Busy`].
     pub fn counters(&self) -> Result<Counters, Error> {
-        self.front.call(|core| *core.pml.counters())
+        self.engine.call(|core| *core.pml.counters())
     }
 
     /// The file in which other programs of the same user can read this rank's counters while it lives
@@ -305,7 +305,7 @@ impl World {
     /// [`Error::Ended`], [`Error::Busy`].
     pub fn end_captures(&self) -> Result<Vec<Capture>, Error> {
         let config = self.config().clone();
-        self.front.call(move |core| {
+        self.engine.call(move |core| {
             let rails = core.pml.rails_mut();
             rails.filter_map(|(_, rail)| rail.end_capture(&config)).collect()
         })
@@ -320,14 +320,14 @@ impl World {
     /// # Errors
     /// [`Error::Forked`] in a child of the process that made this world.
     pub(crate) fn here(&self) -> Result<(), Error> {
-        match self.front.is_here() {
+        match self.engine.is_here() {
             true => Ok(()),
             false => Err(Error::Forked),
         }
     }
 
     fn take_leave(&mut self) {
-        if !self.front.is_here() {
+        if !self.engine.is_here() {
             // A copy in a child of `fork`: the job, its launcher and its threads belong to the parent.
             self.closed = true;
             std::mem::forget((self.control.take(), self.spawner.take()));
@@ -335,7 +335,7 @@ impl World {
         }
         if !std::mem::replace(&mut self.closed, true) {
             let limit = *self.config().wait.close.get();
-            self.front.close(limit);
+            self.engine.close(limit);
             self.job.directory().close();
             if let Some(control) = self.control.take() {
                 // While panicking, skip the collective shutdown.
@@ -351,8 +351,8 @@ impl World {
         }
     }
 
-    pub(crate) fn front(&self) -> &Front {
-        &self.front
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     pub(crate) fn ledger(&self) -> &Ledger {
@@ -370,25 +370,25 @@ impl World {
         what: &dyn Fn() -> Awaited,
         done: &mut dyn FnMut(&mut dyn Look) -> Option<R>,
     ) -> Result<R, Error> {
-        self.front
+        self.engine
             .wait_until(limit, what, &mut |waiting| self.complain(waiting), done)
     }
 
     /// Waits until all requests in `left` have ended.
     pub(crate) fn wait_each(&self, limit: Duration, left: &mut impl Each) -> Result<(), Error> {
-        self.front
+        self.engine
             .wait_each(limit, left, &mut |waiting| self.complain(waiting))
     }
 
     /// Waits until the devices have what their rails accepted for a rank (`None`: for any).
     pub(crate) fn hand_over(&self, to: Option<u32>, limit: Duration, what: &dyn Fn() -> Awaited) {
-        self.front
+        self.engine
             .hand_over(to, limit, what, &mut |waiting| self.complain(waiting));
     }
 
     /// Waits for a matching message.
     pub(crate) fn wait_probe(&self, envelope: Envelope, limit: Duration) -> Result<Status, Error> {
-        self.front
+        self.engine
             .probe(envelope, limit, &mut |waiting| self.complain(waiting))
     }
 

@@ -35,7 +35,7 @@ use doorbell_pml::Rank;
 use crate::config::{Config, ControlPolicy};
 use crate::error::Error;
 use crate::meet::Key;
-use crate::meet::remote::exit_of;
+use crate::meet::tcp::exit_of;
 use crate::notices::Notices;
 use crate::ranks::Directory;
 

@@ -13,9 +13,9 @@ use crate::cores;
 use crate::error::Error;
 use crate::handle::Job;
 use crate::launcher::{self, LauncherHandle, lock};
-use crate::meet::invite::Invited;
-use crate::meet::launched::{self, Met};
-use crate::meet::remote::{Life, RANKS, Remote};
+use crate::meet::pmi::{self, Met};
+use crate::meet::spawn_child::Invited;
+use crate::meet::tcp::{Life, RANKS, Remote};
 use crate::meet::{Key, Meeting, RankInfo, Root, meet};
 use crate::rails::{AnyRail, open_all};
 use crate::random;
@@ -60,7 +60,7 @@ pub struct Joined {
 }
 
 /// A job with the layer above its rails.
-pub struct Raised<T> {
+pub struct Built<T> {
     /// The job as this rank knows it.
     pub job: Job,
     /// The layer that was built above the rails.
@@ -76,12 +76,12 @@ impl Joined {
     ///
     /// # Errors
     /// Those of `make` and `finish`; a rail or a peer that cannot be used.
-    pub fn raise<A: RailOwner, T>(
+    pub fn build<A: RailOwner, T>(
         self,
         mut remote: Option<Remote>,
         make: impl FnOnce(&Job) -> Result<A, Error>,
         finish: impl FnOnce(A, &Job, Vec<Vec<PeerPath>>, Vec<Candidate>) -> Result<T, Error>,
-    ) -> Result<Raised<T>, Error> {
+    ) -> Result<Built<T>, Error> {
         let Self {
             mut job,
             key,
@@ -99,7 +99,7 @@ impl Joined {
         })?;
         let life = remote.map(Remote::start).transpose()?;
         job.set_met_over(life.as_ref().map(Life::address));
-        Ok(Raised { job, layer, life })
+        Ok(Built { job, layer, life })
     }
 }
 
@@ -149,7 +149,7 @@ fn meet_through(
 ) -> Result<(Rails, Key, Directory), Error> {
     let limit = *config.job.timeout.get();
     let mut through = lock(launcher);
-    let (rails, met) = launched::meet(&mut **through, prepared, limit, most)?;
+    let (rails, met) = pmi::meet(&mut **through, prepared, limit, most)?;
     let local_size = through.place().local_size;
     drop(through);
     Ok(match met {

@@ -3,12 +3,12 @@
 //! | found | rank and size | the ranks meet |
 //! |---|---|---|
 //! | `doorbell` | DOORBELL_RANK, DOORBELL_SIZE | at DOORBELL_ROOT |
-//! | `pmix`, `pmi2`, `pmi1` | the launcher's | through the launcher (`meet::launched`) |
+//! | `pmix`, `pmi2`, `pmi1` | the launcher's | through the launcher (`meet::pmi`) |
 //! | `environment` | the launcher's variables | at DOORBELL_ROOT, or at a name made of the job's |
 //! | `singleton` | 0 of 1 | |
 //!
 //! Ranks that a running job has started take their number among the new ones from the launcher, and
-//! everything else from their invitation (`meet::invite`).
+//! everything else from their invitation (`meet::spawn_child`).
 
 use std::io::{self, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};

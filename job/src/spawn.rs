@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::launcher::{LauncherHandle, lock};
-use crate::meet::host::Host;
-use crate::meet::remote::{exit_of, shown};
+use crate::meet::spawn_parent::Host;
+use crate::meet::tcp::{exit_of, shown};
 use crate::meet::{Key, Meeting, RankInfo};
 use crate::random;
 use crate::types::MOST_RANKS;

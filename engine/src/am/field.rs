@@ -11,7 +11,7 @@ use doorbell_job::wait::PollableNode;
 use rustix::fd::BorrowedFd;
 
 use super::clients::Counter;
-use crate::portals::{Ground, Ranks, is_cut_off, recorded, troubles};
+use crate::portals::{AboveNode, Ranks, is_cut_off, recorded, troubles};
 
 /// The interface below a conduit.
 pub(super) type Below = Interface<AnyRail>;
@@ -23,7 +23,7 @@ const BUDGET: usize = 64;
 pub(super) struct Field {
     pub(super) conduit: Conduit<Below>,
     pub(super) ranks: Ranks,
-    pub(super) ways: Vec<Vec<PeerPath>>,
+    pub(super) paths: Vec<Vec<PeerPath>>,
     /// The number of the conduit's losses that were reported.
     pub(super) reported: usize,
     /// The mailbox of other threads' operations.
@@ -141,15 +141,15 @@ impl PollableNode for Field {
     }
 
     fn troubles(&self) -> Vec<String> {
-        troubles(self.node(), &self.ways)
+        troubles(self.node(), &self.paths)
     }
 
     fn is_cut_off(&self) -> bool {
-        is_cut_off(self.node(), &self.ways)
+        is_cut_off(self.node(), &self.paths)
     }
 
     fn recorded(&self, rank: u32) -> Vec<String> {
-        recorded(self.node(), &self.ways, rank)
+        recorded(self.node(), &self.paths, rank)
     }
 }
 
@@ -157,10 +157,10 @@ impl PollableNode for Field {
 pub(super) struct Gathering {
     pub(super) attaching: Attaching<Below>,
     pub(super) ranks: Ranks,
-    pub(super) ways: Vec<Vec<PeerPath>>,
+    pub(super) paths: Vec<Vec<PeerPath>>,
 }
 
-impl Ground for Gathering {
+impl AboveNode for Gathering {
     fn node(&mut self) -> &mut Node<AnyRail> {
         self.attaching.ni_mut().node_mut()
     }
@@ -232,14 +232,14 @@ impl PollableNode for Gathering {
     }
 
     fn troubles(&self) -> Vec<String> {
-        troubles(self.attaching.ni().node(), &self.ways)
+        troubles(self.attaching.ni().node(), &self.paths)
     }
 
     fn is_cut_off(&self) -> bool {
-        is_cut_off(self.attaching.ni().node(), &self.ways)
+        is_cut_off(self.attaching.ni().node(), &self.paths)
     }
 
     fn recorded(&self, rank: u32) -> Vec<String> {
-        recorded(self.attaching.ni().node(), &self.ways, rank)
+        recorded(self.attaching.ni().node(), &self.paths, rank)
     }
 }

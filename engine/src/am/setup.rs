@@ -21,7 +21,7 @@ use super::field::{Field, Gathering};
 use super::interrupt::Interrupt;
 use super::wait::explained;
 use crate::builder::Builder;
-use crate::portals::{Floor, Parts, jobs_in_process, raise, refuse, simulated_jobs};
+use crate::portals::{Parts, PortalsNode, build, jobs_in_process, refuse, simulated_jobs};
 
 /// The interface that the conduit uses.
 const KIND: Kind = Kind::MATCHING_LOGICAL;
@@ -158,7 +158,7 @@ impl Builder {
     pub fn build_am(self, setup: Setup) -> Result<Am, Error> {
         let setup = setup.resolved(self.is_alone())?;
         self.joined(Layer::Am, &refuse, |joined, hook| {
-            attach(raise(joined, hook, None, machine_clock())?, setup)
+            attach(build(joined, hook, None, machine_clock())?, setup)
         })
     }
 
@@ -170,7 +170,7 @@ impl Builder {
     pub fn build_am_over(self, connection: Connection, setup: Setup) -> Result<Am, Error> {
         let setup = setup.resolved(self.is_alone())?;
         self.joined_over(connection, Layer::Am, &refuse, |joined, hook, remote| {
-            attach(raise(joined, hook, Some(remote), machine_clock())?, setup)
+            attach(build(joined, hook, Some(remote), machine_clock())?, setup)
         })
     }
 }
@@ -210,8 +210,11 @@ pub fn simulated_am(
     waiting(simulated_jobs(net, size, config, datagrams, Layer::Am)?, setup)
 }
 
-fn waiting(jobs: Vec<(Floor, Parts)>, mut setup: impl FnMut(u32) -> Setup) -> Result<Vec<Waiting>, Error> {
-    let one = |job: (Floor, Parts)| {
+fn waiting(
+    jobs: Vec<(PortalsNode, Parts)>,
+    mut setup: impl FnMut(u32) -> Setup,
+) -> Result<Vec<Waiting>, Error> {
+    let one = |job: (PortalsNode, Parts)| {
         let setup = setup(job.1.job.rank()).resolved(true)?;
         begin(job, setup)
     };
@@ -280,7 +283,7 @@ impl Waiting {
             field: Kept::new(Field {
                 conduit,
                 ranks: gathering.ranks,
-                ways: gathering.ways,
+                paths: gathering.paths,
                 reported: 0,
                 counter: None,
             }),
@@ -304,7 +307,7 @@ impl std::fmt::Debug for Waiting {
 /// for.
 const MARGIN: Duration = Duration::from_millis(500);
 
-fn attach(job: (Floor, Parts), setup: Setup) -> Result<Am, Error> {
+fn attach(job: (PortalsNode, Parts), setup: Setup) -> Result<Am, Error> {
     begin(job, setup)?.attach()
 }
 
@@ -317,7 +320,7 @@ fn memory_left() -> Option<u64> {
 }
 
 /// Makes the conduit's objects. Nothing has been polled before: what peers send early finds them.
-fn begin((mut floor, parts): (Floor, Parts), setup: Setup) -> Result<Waiting, Error> {
+fn begin((mut node, parts): (PortalsNode, Parts), setup: Setup) -> Result<Waiting, Error> {
     let (rank, size) = (parts.job.rank(), parts.job.size());
     let segment = Region::new(setup.segment.max(1))?;
     let slice = segment.slice(0, setup.segment).unwrap_or_else(|| segment.whole());
@@ -333,13 +336,13 @@ fn begin((mut floor, parts): (Floor, Parts), setup: Setup) -> Result<Waiting, Er
     plan.exit_flag = flag;
     let statistics = setup.file(rank, plan.settings.credit_stats);
     let needs = plan.needs()?;
-    floor.init(KIND, Some(&needs))?;
-    let attaching = Attaching::new(floor.node.into_ni(KIND), plan, setup.handlers)?;
+    node.init(KIND, Some(&needs))?;
+    let attaching = Attaching::new(node.node.into_ni(KIND), plan, setup.handlers)?;
     Ok(Waiting {
         gathering: Gathering {
             attaching,
-            ranks: floor.ranks,
-            ways: floor.ways,
+            ranks: node.ranks,
+            paths: node.paths,
         },
         parts,
         statistics,

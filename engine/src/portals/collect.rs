@@ -20,7 +20,7 @@ use doorbell_job::error::{Awaited, Error};
 use doorbell_job::rails::AnyRail;
 use doorbell_job::wait::{NodeWaiter, PollableNode};
 
-use super::floor::Ranks;
+use super::node::Ranks;
 
 /// The interface of the collective operations: non-matching, addressed by process.
 pub(crate) const INTERNAL: Kind = Kind {
@@ -29,7 +29,7 @@ pub(crate) const INTERNAL: Kind = Kind {
 };
 
 /// The owner of a node, in any state of a job.
-pub(crate) trait Ground: PollableNode {
+pub(crate) trait AboveNode: PollableNode {
     fn node(&mut self) -> &mut Node<AnyRail>;
     fn ranks(&self) -> &Ranks;
 }
@@ -63,9 +63,9 @@ pub(crate) fn refused(what: &'static str) -> impl FnOnce(NiError) -> Error {
 
 impl Collect {
     /// Makes the entries, which are the last ones of the interface's portal table; sends nothing.
-    pub(crate) fn new<G: Ground>(floor: &mut G, rank: u32, size: u32) -> Result<Self, Error> {
+    pub(crate) fn new<G: AboveNode>(node: &mut G, rank: u32, size: u32) -> Result<Self, Error> {
         let steps = size.next_power_of_two().trailing_zeros();
-        let mut ni = floor.node().ni(INTERNAL);
+        let mut ni = node.node().ni(INTERNAL);
         let last = ni.limits().max_pt_index;
         let mut step = |below: u32| -> Result<Step, NiError> {
             let index = last.checked_sub(below).ok_or(NiError::PtFull)?;
@@ -98,29 +98,33 @@ impl Collect {
     }
 
     /// Waits until all ranks have called it.
-    pub(crate) fn barrier<G: Ground>(&mut self, floor: &mut G, waiter: &mut NodeWaiter) -> Result<(), Error> {
+    pub(crate) fn barrier<G: AboveNode>(
+        &mut self,
+        node: &mut G,
+        waiter: &mut NodeWaiter,
+    ) -> Result<(), Error> {
         self.barriers += 1;
         let mut distance = 1;
         for (number, step) in (0..).zip(self.barrier.clone()) {
             let to = (self.rank + distance) % self.size;
-            let put = self.put(floor, (to, step), (self.nothing, 0, 0), 0)?;
+            let put = self.put(node, (to, step), (self.nothing, 0, 0), 0)?;
             send(
-                floor,
+                node,
                 waiter,
                 &put,
                 self.awaited("a barrier", self.size - distance, number),
             )?;
             let from = self.awaited("a barrier", self.size - distance, number);
-            arrived(floor, waiter, step.arrived, self.barriers, from)?;
+            arrived(node, waiter, step.arrived, self.barriers, from)?;
             distance *= 2;
         }
         Ok(())
     }
 
     /// Gathers the `own` of every rank at every rank, in the order of ranks; `all` is `size` times as long.
-    pub(crate) fn allgather<G: Ground>(
+    pub(crate) fn allgather<G: AboveNode>(
         &mut self,
-        floor: &mut G,
+        node: &mut G,
         waiter: &mut NodeWaiter,
         own: &[u8],
         all: &mut [u8],
@@ -137,7 +141,7 @@ impl Collect {
         if item == 0 || size == 1 {
             all.copy_from_slice(own);
             return if item == 0 {
-                self.barrier(floor, waiter)
+                self.barrier(node, waiter)
             } else {
                 Ok(())
             };
@@ -147,9 +151,9 @@ impl Collect {
         let region = Region::new(all.len())?;
         region.write(0, own);
         let memory = || Memory::One(Landing::Region(region.whole()));
-        let entries = self.open(floor, &memory)?;
-        let outcome = self.exchange(floor, waiter, memory(), item);
-        let closed = close(floor, waiter, entries);
+        let entries = self.open(node, &memory)?;
+        let outcome = self.exchange(node, waiter, memory(), item);
+        let closed = close(node, waiter, entries);
         outcome.and(closed)?;
         for block in 0..size {
             let at = (self.rank as usize + block) % size * item;
@@ -159,8 +163,12 @@ impl Collect {
     }
 
     /// Opens the memory to the others; when the barrier after it returns, all have done so.
-    fn open<G: Ground>(&self, floor: &mut G, memory: &dyn Fn() -> Memory) -> Result<Vec<EntryHandle>, Error> {
-        let mut ni = floor.node().ni(INTERNAL);
+    fn open<G: AboveNode>(
+        &self,
+        node: &mut G,
+        memory: &dyn Fn() -> Memory,
+    ) -> Result<Vec<EntryHandle>, Error> {
+        let mut ni = node.node().ni(INTERNAL);
         let append = |step: &Step| {
             let entry = Entry::open(memory(), counted()).counted(step.arrived);
             ni.append(step.pt_index, entry, List::Priority, 0)
@@ -169,16 +177,16 @@ impl Collect {
         entries.map_err(refused("the memory of an all-gather"))
     }
 
-    fn exchange<G: Ground>(
+    fn exchange<G: AboveNode>(
         &mut self,
-        floor: &mut G,
+        node: &mut G,
         waiter: &mut NodeWaiter,
         memory: Memory,
         item: usize,
     ) -> Result<(), Error> {
-        self.barrier(floor, waiter)?;
+        self.barrier(node, waiter)?;
         let what = "the memory of an all-gather";
-        let mut ni = floor.node().ni(INTERNAL);
+        let mut ni = node.node().ni(INTERNAL);
         let sent = ni.ct_alloc().map_err(refused(what))?;
         let md = ni.md_bind(Md {
             memory,
@@ -194,14 +202,9 @@ impl Collect {
             let to = (self.rank + self.size - distance) % self.size;
             let from = self.awaited("an all-gather", distance, number);
             done = self
-                .put(
-                    floor,
-                    (to, step),
-                    (md, 0, blocks * item),
-                    distance as usize * item,
-                )
-                .and_then(|put| send(floor, waiter, &put, from))
-                .and_then(|()| arrived(floor, waiter, step.arrived, self.gathers, from));
+                .put(node, (to, step), (md, 0, blocks * item), distance as usize * item)
+                .and_then(|put| send(node, waiter, &put, from))
+                .and_then(|()| arrived(node, waiter, step.arrived, self.gathers, from));
             if done.is_err() {
                 break;
             }
@@ -209,22 +212,22 @@ impl Collect {
         }
         let steps = self.gather.len() as u64;
         let last = self.awaited("an all-gather", 1, self.gather.len() as u32);
-        let done = done.and_then(|()| arrived(floor, waiter, sent, steps, last));
-        let mut ni = floor.node().ni(INTERNAL);
+        let done = done.and_then(|()| arrived(node, waiter, sent, steps, last));
+        let mut ni = node.node().ni(INTERNAL);
         // After an error, operations in progress keep what they need.
         let _ = ni.md_release(md);
         let _ = ni.ct_free(sent);
         done
     }
 
-    fn put<G: Ground>(
+    fn put<G: AboveNode>(
         &self,
-        floor: &G,
+        node: &G,
         (to, step): (u32, Step),
         (md, offset, length): (MdHandle, usize, usize),
         remote: usize,
     ) -> Result<Put, Error> {
-        let process = floor.ranks().process(to).ok_or(Error::NoSuchRank {
+        let process = node.ranks().process(to).ok_or(Error::NoSuchRank {
             rank: to,
             size: self.size,
         })?;
@@ -266,31 +269,31 @@ fn counted() -> EntryOptions {
 }
 
 /// Begins a put as soon as there is room for it.
-fn send<G: Ground>(floor: &mut G, waiter: &mut NodeWaiter, put: &Put, what: Awaited) -> Result<(), Error> {
+fn send<G: AboveNode>(node: &mut G, waiter: &mut NodeWaiter, put: &Put, what: Awaited) -> Result<(), Error> {
     let limit = waiter.limit;
-    let begin = |floor: &mut G| match floor.node().ni(INTERNAL).put(put) {
+    let begin = |node: &mut G| match node.node().ni(INTERNAL).put(put) {
         Err(NiError::Full) => None,
         begun => Some(begun),
     };
-    let begun = waiter.wait(floor, limit, what, begin)?;
-    floor.node().flush();
+    let begun = waiter.wait(node, limit, what, begin)?;
+    node.node().flush();
     begun.map_err(refused("a put to another rank"))
 }
 
 /// Waits until a counting event has reached `count`.
-fn arrived<G: Ground>(
-    floor: &mut G,
+fn arrived<G: AboveNode>(
+    node: &mut G,
     waiter: &mut NodeWaiter,
     ct: CtHandle,
     count: u64,
     what: Awaited,
 ) -> Result<(), Error> {
     let limit = waiter.limit;
-    let look = |floor: &mut G| match floor.node().ni(INTERNAL).ct_get(ct) {
+    let look = |node: &mut G| match node.node().ni(INTERNAL).ct_get(ct) {
         Ok(found) if !found.reaches(count) => None,
         found => Some(found),
     };
-    let found = waiter.wait(floor, limit, what, look)?;
+    let found = waiter.wait(node, limit, what, look)?;
     let found = found.map_err(refused("the counting event of a collective operation"))?;
     if found.success < count {
         return Err(Error::Interface {
@@ -301,17 +304,21 @@ fn arrived<G: Ground>(
     Ok(())
 }
 
-fn close<G: Ground>(floor: &mut G, waiter: &mut NodeWaiter, entries: Vec<EntryHandle>) -> Result<(), Error> {
+fn close<G: AboveNode>(
+    node: &mut G,
+    waiter: &mut NodeWaiter,
+    entries: Vec<EntryHandle>,
+) -> Result<(), Error> {
     let what = Awaited::Interface {
         what: "the memory of an all-gather to be released",
     };
     let limit = waiter.limit;
     for entry in entries {
-        let unlink = |floor: &mut G| match floor.node().ni(INTERNAL).unlink(entry) {
+        let unlink = |node: &mut G| match node.node().ni(INTERNAL).unlink(entry) {
             Err(NiError::InUse) => None,
             unlinked => Some(unlinked),
         };
-        let unlinked = waiter.wait(floor, limit, what, unlink)?;
+        let unlinked = waiter.wait(node, limit, what, unlink)?;
         unlinked.map_err(refused("the memory of an all-gather"))?;
     }
     Ok(())

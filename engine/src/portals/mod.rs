@@ -34,9 +34,9 @@
 //! `progress.*` and `wait.*`. The rails are those of a [`World`](crate::World): chosen, opened and failing
 //! over in the same way.
 
+mod build;
 mod collect;
-mod floor;
-mod raise;
+mod node;
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -50,10 +50,10 @@ use doorbell_job::handle::Job;
 use doorbell_job::rails::Manage as _;
 use doorbell_job::wait::NodeWaiter;
 
-pub(crate) use self::collect::{Collect, Ground, INTERNAL, refused};
-pub(crate) use self::floor::{Floor, Ranks, is_cut_off, rail_counts, recorded, troubles};
-pub(crate) use self::raise::{jobs_in_process, raise, refuse, simulated_jobs};
-pub use self::raise::{local_portals, simulated_portals};
+pub(crate) use self::build::{build, jobs_in_process, refuse, simulated_jobs};
+pub use self::build::{local_portals, simulated_portals};
+pub(crate) use self::collect::{AboveNode, Collect, INTERNAL, refused};
+pub(crate) use self::node::{PortalsNode, Ranks, is_cut_off, rail_counts, recorded, troubles};
 pub use doorbell_job::wait::LostRank;
 
 /// One rank's handle on a job of Portals processes. One thread owns it at a time.
@@ -65,7 +65,7 @@ pub use doorbell_job::wait::LostRank;
 /// a rank is lost that the program has not excused ([`Portals::go_on_without`]). A rank that has closed
 /// counts as lost, too, but ends only a [`Portals::barrier`] or [`Portals::allgather`] that needs it.
 pub struct Portals {
-    floor: Kept<Floor>,
+    node: Kept<PortalsNode>,
     parts: Kept<Parts>,
     closed: bool,
 }
@@ -80,9 +80,9 @@ pub(crate) struct Parts {
 shows_job!(Portals, parts.job);
 
 impl Portals {
-    pub(crate) fn of((floor, parts): (Floor, Parts)) -> Self {
+    pub(crate) fn of((node, parts): (PortalsNode, Parts)) -> Self {
         Self {
-            floor: Kept::new(floor),
+            node: Kept::new(node),
             parts: Kept::new(parts),
             closed: false,
         }
@@ -91,17 +91,17 @@ impl Portals {
     /// The process of a rank: the number of its host, and its index among the ranks there. `None`: there is
     /// no such rank.
     pub fn process(&self, rank: u32) -> Option<Process> {
-        self.floor.ranks.process(rank)
+        self.node.ranks.process(rank)
     }
 
     /// The rank of a process.
     pub fn rank_of(&self, process: Process) -> Option<u32> {
-        self.floor.ranks.rank(process)
+        self.node.ranks.rank(process)
     }
 
     /// The counters of this rank's rails, by name: `shm.sent`, ….
     pub fn rail_counts(&self) -> Vec<(String, u64)> {
-        rail_counts(&self.floor.node)
+        rail_counts(&self.node.node)
     }
 
     /// Initialises an interface of this process within these limits; a logically addressed one gets the map
@@ -115,7 +115,7 @@ impl Portals {
     /// [`Error::Interface`]: limits that cannot be met.
     pub fn init(&mut self, kind: Kind, desired: Option<&NiLimits>) -> Result<NiLimits, Error> {
         self.parts.waiter.here()?;
-        self.floor.init(kind, desired)
+        self.node.init(kind, desired)
     }
 
     /// Undoes one initialisation of an interface; the last one frees everything that the interface holds.
@@ -124,7 +124,7 @@ impl Portals {
     /// [`Error::Interface`] for an interface that was not initialised.
     pub fn fini(&mut self, kind: Kind) -> Result<(), Error> {
         self.parts.waiter.here()?;
-        let ended = self.floor.node.ni_fini(kind);
+        let ended = self.node.node.ni_fini(kind);
         ended.map_err(refused("the end of an interface"))
     }
 
@@ -132,10 +132,10 @@ impl Portals {
     /// [`NiError::NoInit`] or [`NiError::ArgInvalid`].
     #[inline]
     pub fn ni(&mut self, kind: Kind) -> impl Ni + '_ {
-        if !self.floor.is_here() {
-            self.floor.node.disown();
+        if !self.node.is_here() {
+            self.node.node.disown();
         }
-        self.floor.ni(kind)
+        self.node.ni(kind)
     }
 
     /// Sets the limit of waits from here on, instead of `wait.deadline`.
@@ -157,11 +157,11 @@ impl Portals {
             what: "room for another operation of its interface",
         };
         let limit = self.parts.waiter.limit;
-        let begin = |floor: &mut Floor| match call(&mut floor.ni(kind)) {
+        let begin = |node: &mut PortalsNode| match call(&mut node.ni(kind)) {
             Err(NiError::Full) => None,
             begun => Some(begun),
         };
-        let begun = self.parts.waiter.begin(&mut *self.floor, limit, what, begin)?;
+        let begun = self.parts.waiter.begin(&mut *self.node, limit, what, begin)?;
         begun.map_err(refused("a call of an interface"))
     }
 
@@ -177,8 +177,8 @@ impl Portals {
         mut done: impl FnMut(&mut dyn Ni) -> Option<R>,
     ) -> Result<R, Error> {
         let (limit, what) = (self.parts.waiter.limit, Awaited::Interface { what });
-        let look = |floor: &mut Floor| done(&mut floor.ni(kind));
-        self.parts.waiter.wait(&mut *self.floor, limit, what, look)
+        let look = |node: &mut PortalsNode| done(&mut node.ni(kind));
+        self.parts.waiter.wait(&mut *self.node, limit, what, look)
     }
 
     /// Waits until a counting event has reached `test` or has counted a failure, and returns its value.
@@ -193,15 +193,15 @@ impl Portals {
         let limit = self.parts.waiter.limit;
         // A value that the poll has just counted need not be read again.
         let counted = Cell::new(None);
-        let linger = |floor: &mut Floor, looks| {
-            let seen = floor.node.linger_for(kind, ct, looks);
+        let linger = |node: &mut PortalsNode, looks| {
+            let seen = node.node.linger_for(kind, ct, looks);
             if let Seen::Counted(count) = seen {
                 counted.set(Some(count));
             }
             seen
         };
-        let look = |floor: &mut Floor| {
-            let found = counted.take().map_or_else(|| floor.ni(kind).ct_get(ct), Ok);
+        let look = |node: &mut PortalsNode| {
+            let found = counted.take().map_or_else(|| node.ni(kind).ct_get(ct), Ok);
             match found {
                 Ok(found) if !found.reaches(test) => None,
                 found => Some(found),
@@ -210,7 +210,7 @@ impl Portals {
         let found = self
             .parts
             .waiter
-            .wait_by(&mut *self.floor, limit, what, linger, look)?;
+            .wait_by(&mut *self.node, limit, what, linger, look)?;
         found.map_err(refused("a counting event"))
     }
 
@@ -223,17 +223,17 @@ impl Portals {
             what: "an event of its queue",
         };
         let limit = self.parts.waiter.limit;
-        let look = |floor: &mut Floor| match floor.ni(kind).eq_get(eq) {
+        let look = |node: &mut PortalsNode| match node.ni(kind).eq_get(eq) {
             Ok(EqGet::Empty) => None,
             found => Some(found),
         };
-        let found = self.parts.waiter.wait(&mut *self.floor, limit, what, look)?;
+        let found = self.parts.waiter.wait(&mut *self.node, limit, what, look)?;
         found.map_err(refused("an event queue"))
     }
 
     /// Makes one bounded pass of progress; returns the amount of work done.
     pub fn progress(&mut self) -> usize {
-        self.parts.waiter.progress(&mut *self.floor)
+        self.parts.waiter.progress(&mut *self.node)
     }
 
     /// Waits until all ranks have called it. All that a rank did before is done: entries that it has appended
@@ -243,7 +243,7 @@ impl Portals {
     /// [`Error::Timeout`], which names rank and step; [`Error::PeerLost`].
     pub fn barrier(&mut self) -> Result<(), Error> {
         let parts = &mut *self.parts;
-        parts.collect.barrier(&mut *self.floor, &mut parts.waiter)?;
+        parts.collect.barrier(&mut *self.node, &mut parts.waiter)?;
         self.hand_over();
         Ok(())
     }
@@ -257,7 +257,7 @@ impl Portals {
         let parts = &mut *self.parts;
         parts
             .collect
-            .allgather(&mut *self.floor, &mut parts.waiter, own, all)?;
+            .allgather(&mut *self.node, &mut parts.waiter, own, all)?;
         self.hand_over();
         Ok(())
     }
@@ -268,7 +268,7 @@ impl Portals {
             what: "its last messages to leave",
         };
         let waiter = &mut self.parts.waiter;
-        waiter.hand_over(&mut *self.floor, waiter.limit, what);
+        waiter.hand_over(&mut *self.node, waiter.limit, what);
     }
 
     /// The ranks that this one knows to be lost.
@@ -286,14 +286,14 @@ impl Portals {
     #[doc(hidden)]
     pub fn break_rail(&mut self, name: &str) -> bool {
         let found = self
-            .floor
+            .node
             .node
             .rails()
             .find(|(_, rail)| doorbell_fabric::rail::Rail::name(*rail).as_str() == name);
         let Some(id) = found.map(|(id, _)| id) else {
             return false;
         };
-        self.floor
+        self.node
             .node
             .rail_mut(id)
             .map(|rail| rail.inject_failure(None))
@@ -303,7 +303,7 @@ impl Portals {
     /// Ends the whole job; see [`World::abort`](crate::World::abort).
     pub fn abort(mut self, exit: u8, reason: &str) -> ! {
         let launcher = self.parts.job.take_launcher();
-        ends::abort(launcher.filter(|_| self.floor.is_here()), exit, reason)
+        ends::abort(launcher.filter(|_| self.node.is_here()), exit, reason)
     }
 
     /// Closes the connections to the peers, after pushing out what was accepted, for at most `wait.close`.
@@ -318,7 +318,7 @@ impl Portals {
             self.closed = true;
         } else if !std::mem::replace(&mut self.closed, true) {
             let limit = *self.config().wait.close.get();
-            self.parts.waiter.close(&mut *self.floor, limit);
+            self.parts.waiter.close(&mut *self.node, limit);
             self.parts.job.directory().close();
             if let Some(launcher) = self.parts.job.take_launcher() {
                 ends::farewell(&launcher);

@@ -18,7 +18,7 @@ use doorbell_job::control::LostPeers;
 use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::diagnose::PathStatus;
 use doorbell_job::error::{Awaited, Error, Waiting};
-use doorbell_job::meet::remote::Life;
+use doorbell_job::meet::tcp::Life;
 use doorbell_job::path_report;
 use doorbell_job::rails::{AnyRail, Manage as _};
 use doorbell_job::ranks::Directory;
@@ -34,7 +34,7 @@ use rustix::fd::BorrowedFd;
 use super::meeting::Meeting;
 use super::one_sided::OneSided;
 use super::watch::Watch;
-use super::{Envelope, Look, Ticket};
+use super::{Envelope, Look, RequestToken};
 
 /// Descriptors that one sleep can watch; with more rails than that, a wait yields instead.
 const WATCHED: usize = 16;
@@ -58,7 +58,7 @@ pub(crate) struct Core {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     /// The paths to each rank, in order of preference.
-    pub(crate) ways: Vec<Vec<PeerPath>>,
+    pub(crate) paths: Vec<Vec<PeerPath>>,
     /// Whether a thread of its own runs it.
     pub(crate) dedicated: bool,
     /// One-sided operations of the raw interface.
@@ -354,7 +354,7 @@ impl Core {
     }
 
     fn ranks(&self) -> impl Iterator<Item = Rank> + use<> {
-        (0..self.ways.len() as u32).map(Rank)
+        (0..self.paths.len() as u32).map(Rank)
     }
 
     /// Sleeps until a rail (or `extra`) has something, a rail's own deadline comes, or `until`.
@@ -445,8 +445,8 @@ impl Core {
     fn is_cut_off(&self, rank: u32) -> bool {
         let paths = self.pml.peer(Rank(rank)).map_or_else(Vec::new, |peer| peer.paths);
         let probed = |path: &PathReport| {
-            let way = self.way_over(rank, path.rail)?;
-            self.pml.rail(path.rail)?.probed(way.peer)
+            let ours = self.path_over(rank, path.rail)?;
+            self.pml.rail(path.rail)?.probed(ours.peer)
         };
         let mut current = paths.iter().filter(|path| path.current).filter_map(probed);
         current.any(|(passes, _)| !passes)
@@ -475,7 +475,7 @@ impl Core {
     /// heading for each rail.
     #[cold]
     pub(crate) fn recent_of(&self, ranks: &[u32]) -> Vec<String> {
-        let paths = |rank: &u32| self.ways.get(*rank as usize).map_or(&[][..], Vec::as_slice);
+        let paths = |rank: &u32| self.paths.get(*rank as usize).map_or(&[][..], Vec::as_slice);
         let all: usize = ranks.iter().map(|rank| paths(rank).len()).sum();
         let most = RECORDED / all.max(1);
         let rail = |id| self.pml.rail(id);
@@ -521,13 +521,13 @@ impl Core {
 
     /// Returns the state of a rail to a rank, in one word.
     fn state_of(&self, rank: u32, path: &PathReport) -> &'static str {
-        let suspect = |way: &PeerPath| {
+        let suspect = |ours: &PeerPath| {
             self.pml
-                .rail(way.rail)
-                .is_some_and(|rail| rail.is_suspect(way.peer))
+                .rail(ours.rail)
+                .is_some_and(|rail| rail.is_suspect(ours.peer))
         };
         match path.state {
-            PathState::Up if self.way_over(rank, path.rail).is_some_and(suspect) => {
+            PathState::Up if self.path_over(rank, path.rail).is_some_and(suspect) => {
                 PathState::Suspect.as_str()
             }
             state => state.as_str(),
@@ -544,12 +544,12 @@ impl Core {
         let alone = paths.iter().any(within);
         let turns = paths.iter().filter(|path| path.small).count() > 1;
         let now = |path: &PathReport| {
-            let way = self.way_over(rank, path.rail);
+            let ours = self.path_over(rank, path.rail);
             let rail = self.pml.rail(path.rail);
-            let known = way.zip(rail);
-            let report = known.map_or_else(Default::default, |(way, rail)| rail.report(way.peer));
+            let known = ours.zip(rail);
+            let report = known.map_or_else(Default::default, |(ours, rail)| rail.report(ours.peer));
             let state = self.state_of(rank, path);
-            let probed = known.and_then(|(way, rail)| rail.probed(way.peer));
+            let probed = known.and_then(|(ours, rail)| rail.probed(ours.peer));
             PathStatus {
                 rail: path.name.clone(),
                 to: String::new(),
@@ -572,9 +572,9 @@ impl Core {
     }
 
     /// Returns the path to a rank over one of our rails.
-    fn way_over(&self, rank: u32, rail: RailId) -> Option<&PeerPath> {
-        let paths = self.ways.get(rank as usize)?;
-        paths.iter().find(|way| way.rail == rail)
+    fn path_over(&self, rank: u32, rail: RailId) -> Option<&PeerPath> {
+        let paths = self.paths.get(rank as usize)?;
+        paths.iter().find(|ours| ours.rail == rail)
     }
 
     /// Describes what the rails to a rank report about the path to it: the one in use, and each that is not
@@ -582,7 +582,7 @@ impl Core {
     fn path_facts(&self, rank: u32) -> String {
         let paths = self.pml.peer(Rank(rank)).map_or_else(Vec::new, |peer| peer.paths);
         let facts = paths.iter().filter_map(|path| {
-            let known = self.way_over(rank, path.rail)?;
+            let known = self.path_over(rank, path.rail)?;
             let rail = self.pml.rail(path.rail)?;
             let mut report = rail.report(known.peer);
             // A message that reached the PML and was invalid there came over this rail if there is no other.
@@ -602,8 +602,8 @@ impl Core {
     }
 
     /// Ends a request now: when it returns, the engine does not access its memory any more.
-    pub(crate) fn end(&mut self, ticket: Ticket) {
-        let id = RequestId::from_bits(ticket.0);
+    pub(crate) fn end(&mut self, token: RequestToken) {
+        let id = RequestId::from_bits(token.0);
         if !self.maker.is_running() {
             // No rail in a child of `fork` accesses the memory.
             return;
@@ -617,17 +617,17 @@ impl Core {
 
     /// Takes the outcome of a request that has ended, and frees it.
     #[inline]
-    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Result<Status, Error>> {
-        match self.take_well_ended(ticket) {
+    pub(crate) fn take(&mut self, token: RequestToken) -> Option<Result<Status, Error>> {
+        match self.take_well_ended(token) {
             Some(status) => Some(Ok(status)),
-            None => self.take_otherwise(ticket),
+            None => self.take_otherwise(token),
         }
     }
 
     /// The outcome of a request that is under way or has failed.
     #[cold]
-    fn take_otherwise(&mut self, ticket: Ticket) -> Option<Result<Status, Error>> {
-        let result = self.pml.test(RequestId::from_bits(ticket.0))?;
+    fn take_otherwise(&mut self, token: RequestToken) -> Option<Result<Status, Error>> {
+        let result = self.pml.test(RequestId::from_bits(token.0))?;
         Some(match result {
             Ok(status) => Ok(status.into()),
             Err(error) => Err(self.explained(error)),
@@ -670,15 +670,15 @@ impl Core {
 
     /// Whether a rail to a rank itself reports why it is down, and what to do.
     fn knows_why(&self, rank: u32) -> bool {
-        let paths = self.ways.get(rank as usize).map_or(&[][..], |paths| paths);
-        let mut rails = paths.iter().filter_map(|way| self.pml.rail(way.rail));
+        let paths = self.paths.get(rank as usize).map_or(&[][..], |paths| paths);
+        let mut rails = paths.iter().filter_map(|ours| self.pml.rail(ours.rail));
         rails.any(|rail| rail.own_reason().is_some())
     }
 
     /// Returns the reason for a lost peer whose rails were broken by `fault.inject`.
     fn broken_on_purpose(&self, rank: u32) -> Option<String> {
-        let paths = self.ways.get(rank as usize)?;
-        let mut rails = paths.iter().filter_map(|way| self.pml.rail(way.rail));
+        let paths = self.paths.get(rank as usize)?;
+        let mut rails = paths.iter().filter_map(|ours| self.pml.rail(ours.rail));
         let rail = rails.find(|rail| rail.is_broken_on_purpose())?;
         Some(format!("fault.inject broke {} on purpose", rail.name()))
     }
@@ -798,12 +798,12 @@ fn role(path: &PathReport, alone: bool, turns: bool) -> &'static str {
 
 impl Look for Core {
     #[inline]
-    fn is_done(&mut self, ticket: Ticket) -> bool {
-        self.pml.is_done(RequestId::from_bits(ticket.0))
+    fn is_done(&mut self, token: RequestToken) -> bool {
+        self.pml.is_done(RequestId::from_bits(token.0))
     }
 
     #[inline(always)]
-    fn take_well_ended(&mut self, ticket: Ticket) -> Option<Status> {
-        Some(self.pml.take_well_ended(RequestId::from_bits(ticket.0))?.into())
+    fn take_well_ended(&mut self, token: RequestToken) -> Option<Status> {
+        Some(self.pml.take_well_ended(RequestId::from_bits(token.0))?.into())
     }
 }

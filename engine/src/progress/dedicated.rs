@@ -1,4 +1,4 @@
-//! The dedicated thread: takes commands out of the mailbox, polls, writes completions into cells, sleeps when
+//! The dedicated thread: takes commands out of the mailbox, polls, writes completions into slots, sleeps when
 //! idle.
 
 use std::sync::Arc;
@@ -17,30 +17,30 @@ use doorbell_ring::mpsc::Receiver;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, OwnedFd};
 
-use super::cells::{Cells, State};
+use super::completion_slots::{CompletionSlots, State};
 use super::core::Core;
-use super::{Envelope, Ticket};
+use super::{Envelope, RequestToken};
 
 /// Commands taken in one pass, at most, so that a pass stays bounded.
 const COMMANDS: usize = 64;
-/// The number that means that there is no cell.
+/// The number that means that there is no slot.
 const NONE: u32 = u32::MAX;
 
 /// A step without a command of its own: rare, so it may be boxed.
-pub(super) type Call = Box<dyn FnOnce(&mut Desk) + Send>;
+pub(super) type Call = Box<dyn FnOnce(&mut ThreadState) + Send>;
 
-/// A command from a caller to the thread. The loans stay valid until the cell shows that the request has
-/// ended: that is the promise of the `scope` module, which waits for the cell.
+/// A command from a caller to the thread. The loans stay valid until the slot shows that the request has
+/// ended: that is the promise of the `scope` module, which waits for the slot.
 pub(super) enum Command {
     /// A send out of borrowed memory.
     Send {
-        cell: u32,
+        slot: u32,
         envelope: Envelope,
         loan: ConstLoan,
     },
     /// A send out of a region.
     SendRegion {
-        cell: u32,
+        slot: u32,
         envelope: Envelope,
         slice: RegionSlice,
     },
@@ -48,20 +48,20 @@ pub(super) enum Command {
     SendOther(u32, Box<SendArgs>),
     /// A receive into borrowed memory.
     Recv {
-        cell: u32,
+        slot: u32,
         envelope: Envelope,
         loan: MutLoan,
     },
     /// A receive into a region.
     RecvRegion {
-        cell: u32,
+        slot: u32,
         envelope: Envelope,
         slice: RegionSlice,
     },
     /// Any other receive.
     RecvOther(u32, Box<RecvArgs>),
-    /// Completes the cell when a matching message has arrived, and leaves it to be received.
-    Watch { cell: u32, envelope: Envelope },
+    /// Completes the slot when a matching message has arrived, and leaves it to be received.
+    Watch { slot: u32, envelope: Envelope },
     /// Ends a request at once.
     End(u32),
     /// Lets a request run on without its handle.
@@ -130,7 +130,7 @@ impl Bell {
 
 /// The state that both sides share.
 pub(super) struct Shared {
-    pub(super) cells: Cells,
+    pub(super) slots: CompletionSlots,
     /// Wakes the caller.
     pub(super) caller: Bell,
     /// Wakes the progress thread.
@@ -143,20 +143,20 @@ pub(super) struct Shared {
 
 /// A probe that waits for its message.
 struct Watch {
-    cell: u32,
+    slot: u32,
     envelope: Envelope,
 }
 
 /// The thread's own state.
-pub(super) struct Desk {
+pub(super) struct ThreadState {
     pub(super) core: Core,
     shared: Arc<Shared>,
-    /// The cell of each request, by the index in the request's number.
-    cell_of: Vec<u32>,
-    /// The request of each cell.
+    /// The slot of each request, by the index in the request's number.
+    slot_of: Vec<u32>,
+    /// The request of each slot.
     request_of: Vec<Option<RequestId>>,
     watches: Vec<Watch>,
-    /// Cells whose requests a rail has not released yet.
+    /// CompletionSlots whose requests a rail has not released yet.
     ending: Vec<u32>,
     completed: bool,
     /// Whether to ring for every pass that found work, because a foreign event loop sleeps.
@@ -182,10 +182,10 @@ impl Drop for Ending {
 /// The thread's main function.
 pub(super) fn run(core: Core, shared: Arc<Shared>, mut mailbox: Receiver<Command>) {
     let _ending = Ending(Arc::clone(&shared));
-    let mut desk = Desk {
+    let mut desk = ThreadState {
         core,
         shared,
-        cell_of: Vec::new(),
+        slot_of: Vec::new(),
         request_of: Vec::new(),
         watches: Vec::new(),
         ending: Vec::new(),
@@ -202,7 +202,7 @@ pub(super) fn run(core: Core, shared: Arc<Shared>, mut mailbox: Receiver<Command
     drop(desk);
 }
 
-impl Desk {
+impl ThreadState {
     fn duty(&mut self, mailbox: &mut Receiver<Command>) {
         let clock = self.core.clock.clone();
         let patience = self.core.patience;
@@ -248,95 +248,95 @@ impl Desk {
     #[inline]
     fn take(&mut self, command: Command) {
         match command {
-            Command::Send { cell, envelope, loan } => self.send(cell, envelope.send(Payload::Loan(loan))),
-            Command::Recv { cell, envelope, loan } => self.recv(cell, envelope.recv(Target::Loan(loan))),
+            Command::Send { slot, envelope, loan } => self.send(slot, envelope.send(Payload::Loan(loan))),
+            Command::Recv { slot, envelope, loan } => self.recv(slot, envelope.recv(Target::Loan(loan))),
             Command::SendRegion {
-                cell,
+                slot,
                 envelope,
                 slice,
-            } => self.send(cell, envelope.send(Payload::Region(slice))),
+            } => self.send(slot, envelope.send(Payload::Region(slice))),
             Command::RecvRegion {
-                cell,
+                slot,
                 envelope,
                 slice,
-            } => self.recv(cell, envelope.recv(Target::Region(slice))),
-            Command::SendOther(cell, args) => self.send(
-                cell,
+            } => self.recv(slot, envelope.recv(Target::Region(slice))),
+            Command::SendOther(slot, args) => self.send(
+                slot,
                 SendArgs {
                     notify: true,
                     ..*args
                 },
             ),
-            Command::RecvOther(cell, args) => self.recv(
-                cell,
+            Command::RecvOther(slot, args) => self.recv(
+                slot,
                 RecvArgs {
                     notify: true,
                     ..*args
                 },
             ),
-            Command::Watch { cell, envelope } => self.watches.push(Watch { cell, envelope }),
-            Command::End(cell) => self.end(cell),
-            Command::Detach(cell) => self.detach(cell),
+            Command::Watch { slot, envelope } => self.watches.push(Watch { slot, envelope }),
+            Command::End(slot) => self.end(slot),
+            Command::Detach(slot) => self.detach(slot),
             Command::Call(call) => call(self),
             Command::Close(limit) => self.closing = Some(limit),
         }
     }
 
     #[inline]
-    fn send(&mut self, cell: u32, args: SendArgs) {
+    fn send(&mut self, slot: u32, args: SendArgs) {
         let status = Status {
             source: args.to.0,
             tag: args.tag,
             len: length(&args.payload),
         };
         match self.core.pml.send(args) {
-            Ok(Sent::Done) => self.succeed(cell, status),
-            Ok(Sent::Pending(id)) => self.link(cell, id),
-            Err(error) => self.fail(cell, self.core.explained(error)),
+            Ok(Sent::Done) => self.succeed(slot, status),
+            Ok(Sent::Pending(id)) => self.link(slot, id),
+            Err(error) => self.fail(slot, self.core.explained(error)),
         }
     }
 
     #[inline]
-    fn recv(&mut self, cell: u32, args: RecvArgs) {
+    fn recv(&mut self, slot: u32, args: RecvArgs) {
         match self.core.pml.recv(args) {
-            Ok(id) => self.link(cell, id),
-            Err(error) => self.fail(cell, self.core.explained(error)),
+            Ok(id) => self.link(slot, id),
+            Err(error) => self.fail(slot, self.core.explained(error)),
         }
     }
 
     #[inline]
-    pub(super) fn link(&mut self, cell: u32, id: RequestId) {
+    pub(super) fn link(&mut self, slot: u32, id: RequestId) {
         let index = index_of(id);
-        if self.cell_of.len() <= index {
-            self.cell_of.resize((index + 1).next_power_of_two(), NONE);
+        if self.slot_of.len() <= index {
+            self.slot_of.resize((index + 1).next_power_of_two(), NONE);
         }
-        self.cell_of[index] = cell;
-        let place = cell as usize;
+        self.slot_of[index] = slot;
+        let place = slot as usize;
         if self.request_of.len() <= place {
             self.request_of.resize((place + 1).next_power_of_two(), None);
         }
         self.request_of[place] = Some(id);
     }
 
-    fn unlink(&mut self, cell: u32) -> Option<RequestId> {
-        let id = self.request_of.get_mut(cell as usize)?.take()?;
-        self.cell_of[index_of(id)] = NONE;
+    fn unlink(&mut self, slot: u32) -> Option<RequestId> {
+        let id = self.request_of.get_mut(slot as usize)?.take()?;
+        self.slot_of[index_of(id)] = NONE;
         Some(id)
     }
 
     #[inline]
-    fn succeed(&mut self, cell: u32, status: Status) {
-        self.shared.cells.succeed(cell, status);
+    fn succeed(&mut self, slot: u32, status: Status) {
+        self.shared.slots.succeed(slot, status);
         self.completed = true;
     }
 
     #[cold]
-    fn fail(&mut self, cell: u32, error: Error) {
-        self.shared.cells.fail(cell, error);
+    fn fail(&mut self, slot: u32, error: Error) {
+        self.shared.slots.fail(slot, error);
         self.completed = true;
     }
 
-    /// Writes the completions of requests that have ended into their cells; bounded by their number.
+    /// Writes the completions of requests that have ended into their slots; bounded by their number.
     #[inline]
     fn complete(&mut self) -> usize {
         let mut work = 0;
@@ -352,16 +352,16 @@ impl Desk {
 
     #[inline]
     fn complete_one(&mut self, id: RequestId) {
-        match self.cell_of.get(index_of(id)) {
-            Some(&cell) if cell != NONE && self.request_of[cell as usize] == Some(id) => {
-                let outcome = self.core.take(Ticket(id.to_bits()));
-                self.unlink(cell);
+        match self.slot_of.get(index_of(id)) {
+            Some(&slot) if slot != NONE && self.request_of[slot as usize] == Some(id) => {
+                let outcome = self.core.take(RequestToken(id.to_bits()));
+                self.unlink(slot);
                 match outcome {
-                    Some(Ok(status)) => self.succeed(cell, status),
-                    Some(Err(error)) => self.fail(cell, error),
-                    // Only this thread tests requests of cells; should one be gone all the same, the caller
+                    Some(Ok(status)) => self.succeed(slot, status),
+                    Some(Err(error)) => self.fail(slot, error),
+                    // Only this thread tests requests of slots; should one be gone all the same, the caller
                     // must not wait.
-                    None => self.fail(cell, Error::Cancelled),
+                    None => self.fail(slot, Error::Cancelled),
                 }
             }
             // It was started through the raw interface, which has a queue of its own.
@@ -372,18 +372,18 @@ impl Desk {
     #[cold]
     fn retry(&mut self) -> usize {
         let mut work = 0;
-        for cell in std::mem::take(&mut self.ending) {
-            self.end(cell);
+        for slot in std::mem::take(&mut self.ending) {
+            self.end(slot);
         }
         let mut at = 0;
         while let Some(watch) = self.watches.get(at) {
-            let (cell, envelope) = (watch.cell, watch.envelope);
+            let (slot, envelope) = (watch.slot, watch.envelope);
             match self.core.probe_or_lost(envelope) {
                 Some(outcome) => {
                     self.watches.swap_remove(at);
                     match outcome {
-                        Ok(status) => self.succeed(cell, status),
-                        Err(error) => self.fail(cell, error),
+                        Ok(status) => self.succeed(slot, status),
+                        Err(error) => self.fail(slot, error),
                     }
                     work += 1;
                 }
@@ -393,45 +393,45 @@ impl Desk {
         work
     }
 
-    /// Ends the request or probe of a cell. A cell that has its outcome already keeps it: nothing is open any
+    /// Ends the request or probe of a slot. A slot that has its outcome already keeps it: nothing is open any
     /// more.
-    fn end(&mut self, cell: u32) {
-        if let Some(at) = self.watches.iter().position(|watch| watch.cell == cell) {
+    fn end(&mut self, slot: u32) {
+        if let Some(at) = self.watches.iter().position(|watch| watch.slot == slot) {
             self.watches.swap_remove(at);
         } else {
-            let Some(Some(id)) = self.request_of.get(cell as usize).copied() else {
+            let Some(Some(id)) = self.request_of.get(slot as usize).copied() else {
                 return;
             };
             if self.core.pml.abort(id) == Aborted::Wait {
-                self.ending.push(cell);
+                self.ending.push(slot);
                 return;
             }
-            self.unlink(cell);
+            self.unlink(slot);
         }
-        self.shared.cells.close(cell, State::Ended);
+        self.shared.slots.close(slot, State::Ended);
         self.completed = true;
     }
 
-    fn detach(&mut self, cell: u32) {
-        match self.unlink(cell) {
+    fn detach(&mut self, slot: u32) {
+        match self.unlink(slot) {
             Some(id) => self.core.pml.detach(id),
             // It has ended before: its error, if any, is of no interest.
-            None => _ = self.shared.cells.outcome(cell),
+            None => _ = self.shared.slots.outcome(slot),
         }
-        self.shared.cells.close(cell, State::Free);
+        self.shared.slots.close(slot, State::Free);
     }
 
-    /// Receives a claimed message for a cell.
-    pub(super) fn recv_claimed(&mut self, cell: u32, message: MessageId, target: Target) {
+    /// Receives a claimed message for a slot.
+    pub(super) fn recv_claimed(&mut self, slot: u32, message: MessageId, target: Target) {
         match self.core.pml.recv_claimed(message, target, true) {
-            Ok(id) => self.link(cell, id),
-            Err(error) => self.fail(cell, self.core.explained(error)),
+            Ok(id) => self.link(slot, id),
+            Err(error) => self.fail(slot, self.core.explained(error)),
         }
     }
 
-    /// Returns the request of a cell that is still open.
-    pub(super) fn request(&self, cell: u32) -> Option<RequestId> {
-        self.request_of.get(cell as usize).copied().flatten()
+    /// Returns the request of a slot that is still open.
+    pub(super) fn request(&self, slot: u32) -> Option<RequestId> {
+        self.request_of.get(slot as usize).copied().flatten()
     }
 }
 

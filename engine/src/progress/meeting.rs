@@ -207,8 +207,8 @@ impl Core {
         );
         let (Some(own), Some(peer)) = infos else { return };
         match connect(&mut self.pml, &meeting.config, &meeting.candidates, own, peer) {
-            Ok((selection, ways)) => {
-                self.ways[rank as usize] = ways;
+            Ok((selection, paths)) => {
+                self.paths[rank as usize] = paths;
                 meeting.directory.choose(rank, selection);
                 meeting.names.retain(|_, other| *other != rank);
                 self.forget_callers(meeting, rank);

@@ -3,15 +3,15 @@
 //! ```text
 //!   inline       caller ──► Core (rails + PML)                       one thread, no hand-over
 //!   dedicated    caller ──► mailbox ──► thread: Core                 commands
-//!                caller ◄── cells  ◄──                               one cache line per request
+//!                caller ◄── slots  ◄──                               one cache line per request
 //! ```
 
-mod cells;
+mod completion_slots;
 mod core;
 mod dedicated;
-mod link;
 mod meeting;
 mod one_sided;
+mod thread_handle;
 mod watch;
 
 use std::cell::{RefCell, RefMut};
@@ -27,36 +27,36 @@ use doorbell_pml::{
 
 pub(crate) use self::core::Core;
 pub(crate) use self::dedicated::Bell;
-use self::dedicated::{Command, Desk};
-pub(crate) use self::link::Link;
+use self::dedicated::{Command, ThreadState};
 pub(crate) use self::meeting::Meeting;
 pub(crate) use self::one_sided::OneSided;
 pub use self::one_sided::{Completion, Window};
+pub(crate) use self::thread_handle::ThreadHandle;
 pub(crate) use self::watch::Watch;
 pub(crate) use doorbell_job::wait::turns::LATE;
 
-/// The handle of an open request: the PML's own number in inline mode, the number of a cell in dedicated
+/// The handle of an open request: the PML's own number in inline mode, the number of a slot in dedicated
 /// mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket(pub(crate) u64);
+pub(crate) struct RequestToken(pub(crate) u64);
 
-impl Ticket {
+impl RequestToken {
     /// A send that was complete when it was started. No request has this number.
     pub(crate) const DONE: Self = Self(u64::MAX);
 
     #[inline]
-    fn cell(self) -> u32 {
+    fn slot(self) -> u32 {
         self.0 as u32
     }
 }
 
 /// A check whether requests have ended, for waits on several of them.
 pub(crate) trait Look {
-    fn is_done(&mut self, ticket: Ticket) -> bool;
+    fn is_done(&mut self, token: RequestToken) -> bool;
 
     /// Returns the status of a request that has ended with success, and frees it; `None` while it is in
     /// progress or if it failed.
-    fn take_well_ended(&mut self, ticket: Ticket) -> Option<Status>;
+    fn take_well_ended(&mut self, token: RequestToken) -> Option<Status>;
 }
 
 /// Several requests that are waited for together.
@@ -232,12 +232,12 @@ impl InlineCore {
 /// The engine as a world sees it. The core is stored inline and not behind a pointer: that saves one load per
 /// message.
 #[allow(clippy::large_enum_variant)]
-pub(crate) enum Front {
+pub(crate) enum Engine {
     Inline(InlineCore),
-    Dedicated(Link),
+    Dedicated(ThreadHandle),
 }
 
-impl Front {
+impl Engine {
     /// Makes an engine whose core the callers poll themselves.
     pub(crate) fn inline(core: Core) -> Self {
         let maker = core.maker;
@@ -261,7 +261,7 @@ impl Front {
 
     /// Sends if the rail accepts the message at once (inline mode only). [`AtOnce::Refused`]: nothing has
     /// happened, and [`Held::send_loan`] is the call that always works. [`AtOnce::Held`]: sent, and the
-    /// caller waits until the rail's device has it ([`Front::hand_over`]). With `MORE`, the doorbell is left
+    /// caller waits until the rail's device has it ([`Engine::hand_over`]). With `MORE`, the doorbell is left
     /// to the next call.
     #[inline(always)]
     pub(crate) fn send_now<const MORE: bool>(&self, envelope: Envelope, loan: ConstLoan) -> AtOnce {
@@ -313,12 +313,12 @@ impl Front {
         &self,
         envelope: Envelope,
         slice: RegionSlice,
-    ) -> Result<Option<Ticket>, Error> {
+    ) -> Result<Option<RequestToken>, Error> {
         match self {
             Self::Inline(_) => self.send_other(envelope, Payload::Region(slice)),
             Self::Dedicated(link) => link
-                .start_request(|cell| Command::SendRegion {
-                    cell,
+                .start_request(|slot| Command::SendRegion {
+                    slot,
                     envelope,
                     slice,
                 })
@@ -327,7 +327,11 @@ impl Front {
     }
 
     /// Starts a send of any other layout.
-    pub(crate) fn send_other(&self, envelope: Envelope, payload: Payload) -> Result<Option<Ticket>, Error> {
+    pub(crate) fn send_other(
+        &self,
+        envelope: Envelope,
+        payload: Payload,
+    ) -> Result<Option<RequestToken>, Error> {
         let args = envelope.send(payload);
         match self {
             Self::Inline(core) => {
@@ -338,20 +342,20 @@ impl Front {
                 });
                 let sent = sent.map_err(|error| core.explained(error))?;
                 core.pml.flush();
-                Ok(ticket_of(sent))
+                Ok(token_of(sent))
             }
             Self::Dedicated(link) => link
-                .start_request(|cell| Command::SendOther(cell, Box::new(args)))
+                .start_request(|slot| Command::SendOther(slot, Box::new(args)))
                 .map(Some),
         }
     }
 
     /// Starts a receive into a region.
-    pub(crate) fn recv_region(&self, envelope: Envelope, slice: RegionSlice) -> Result<Ticket, Error> {
+    pub(crate) fn recv_region(&self, envelope: Envelope, slice: RegionSlice) -> Result<RequestToken, Error> {
         match self {
             Self::Inline(_) => self.recv_other(envelope, Target::Region(slice)),
-            Self::Dedicated(link) => link.start_request(|cell| Command::RecvRegion {
-                cell,
+            Self::Dedicated(link) => link.start_request(|slot| Command::RecvRegion {
+                slot,
                 envelope,
                 slice,
             }),
@@ -359,7 +363,7 @@ impl Front {
     }
 
     /// Starts a receive of any other layout.
-    pub(crate) fn recv_other(&self, envelope: Envelope, target: Target) -> Result<Ticket, Error> {
+    pub(crate) fn recv_other(&self, envelope: Envelope, target: Target) -> Result<RequestToken, Error> {
         let args = envelope.recv(target);
         match self {
             Self::Inline(core) => {
@@ -369,9 +373,9 @@ impl Front {
                     ..args
                 });
                 let id = id.map_err(|error| core.explained(error))?;
-                Ok(Ticket(id.to_bits()))
+                Ok(RequestToken(id.to_bits()))
             }
-            Self::Dedicated(link) => link.start_request(|cell| Command::RecvOther(cell, Box::new(args))),
+            Self::Dedicated(link) => link.start_request(|slot| Command::RecvOther(slot, Box::new(args))),
         }
     }
 
@@ -407,9 +411,9 @@ impl Front {
     }
 
     /// Starts a send of one borrowed piece, which may leave together with sends that follow it;
-    /// [`Ticket::DONE`]: complete already.
+    /// [`RequestToken::DONE`]: complete already.
     ///
-    /// Its arguments and its result are in registers, here and in [`Front::post_recv`]. A processor that
+    /// Its arguments and its result are in registers, here and in [`Engine::post_recv`]. A processor that
     /// reads back what it has just written, in pieces of another size, stalls until all of its stores are
     /// done, and one store of a send goes to a cache line that another core owns.
     #[inline(never)]
@@ -419,18 +423,18 @@ impl Front {
         to: u32,
         tag: u64,
         loan: ConstLoan,
-    ) -> Result<Ticket, Box<Error>> {
+    ) -> Result<RequestToken, Box<Error>> {
         match self {
             Self::Inline(core) => {
                 let mut core = core.hold().map_err(Error::from)?;
                 let sent = core.pml.post_loan(Rank(to), context, tag, loan);
                 let sent = sent.map_err(|error| core.explained(error))?;
                 core.posted(Rank(to), loan.len());
-                Ok(ticket_of(sent).unwrap_or(Ticket::DONE))
+                Ok(token_of(sent).unwrap_or(RequestToken::DONE))
             }
             Self::Dedicated(link) => {
                 let envelope = Envelope::to(context, to, tag, false);
-                Ok(link.start_request(|cell| Command::Send { cell, envelope, loan })?)
+                Ok(link.start_request(|slot| Command::Send { slot, envelope, loan })?)
             }
         }
     }
@@ -443,7 +447,7 @@ impl Front {
         tag: u64,
         ignore: u64,
         loan: MutLoan,
-    ) -> Result<Ticket, Box<Error>> {
+    ) -> Result<RequestToken, Box<Error>> {
         let envelope = Envelope {
             tag,
             ignore,
@@ -493,10 +497,10 @@ impl Front {
                 core.wait(limit, what, notice, |core| core.probe_or_lost(envelope))?
             }
             Self::Dedicated(link) => {
-                let ticket = link.start_request(|cell| Command::Watch { cell, envelope })?;
-                let found = Held::Dedicated(link).wait(ticket, limit, what, notice);
+                let token = link.start_request(|slot| Command::Watch { slot, envelope })?;
+                let found = Held::Dedicated(link).wait(token, limit, what, notice);
                 if matches!(found, Err(Error::Timeout(_))) {
-                    link.end(ticket);
+                    link.end(token);
                 }
                 found
             }
@@ -527,54 +531,55 @@ impl Front {
 
     /// Whether a request has ended.
     #[inline]
-    pub(crate) fn is_done(&self, ticket: Ticket) -> bool {
+    pub(crate) fn is_done(&self, token: RequestToken) -> bool {
         match self {
-            Self::Inline(core) => core.hold().is_ok_and(|mut core| core.is_done(ticket)),
-            Self::Dedicated(link) => Look::is_done(&mut &*link, ticket),
+            Self::Inline(core) => core.hold().is_ok_and(|mut core| core.is_done(token)),
+            Self::Dedicated(link) => Look::is_done(&mut &*link, token),
         }
     }
 
     /// Returns the outcome of a request that has ended; `None` while it is open. Makes progress.
     #[inline]
-    pub(crate) fn test(&self, ticket: Ticket) -> Option<Result<Status, Error>> {
+    pub(crate) fn test(&self, token: RequestToken) -> Option<Result<Status, Error>> {
         match self {
             Self::Inline(core) => {
                 let mut core = core.hold().ok()?;
-                if core.is_done(ticket) {
+                if core.is_done(token) {
                     core.pml.flush_gathered();
                 } else {
                     core.poll_or_progress();
                 }
-                core.take(ticket)
+                core.take(token)
             }
-            Self::Dedicated(link) => link.take(ticket),
+            Self::Dedicated(link) => link.take(token),
         }
     }
 
     /// Lets a request on owned memory run on without its handle.
     #[cold]
-    pub(crate) fn detach(&self, ticket: Ticket) {
+    pub(crate) fn detach(&self, token: RequestToken) {
         match self {
             Self::Inline(core) => {
                 if let Ok(mut core) = core.hold() {
-                    core.pml.detach(RequestId::from_bits(ticket.0));
+                    core.pml.detach(RequestId::from_bits(token.0));
                 }
             }
-            Self::Dedicated(link) => link.detach(ticket),
+            Self::Dedicated(link) => link.detach(token),
         }
     }
 
     /// Tries to cancel a request; `true` when it then ends as cancelled.
     #[cold]
-    pub(crate) fn cancel(&self, ticket: Ticket) -> bool {
+    pub(crate) fn cancel(&self, token: RequestToken) -> bool {
         match self {
             Self::Inline(core) => core
                 .hold()
-                .is_ok_and(|mut core| core.pml.cancel(RequestId::from_bits(ticket.0))),
+                .is_ok_and(|mut core| core.pml.cancel(RequestId::from_bits(token.0))),
             Self::Dedicated(link) => {
-                let cell = ticket.cell();
-                let cancel =
-                    move |desk: &mut Desk| desk.request(cell).is_some_and(|id| desk.core.pml.cancel(id));
+                let slot = token.slot();
+                let cancel = move |desk: &mut ThreadState| {
+                    desk.request(slot).is_some_and(|id| desk.core.pml.cancel(id))
+                };
                 link.call(cancel).unwrap_or(false)
             }
         }
@@ -636,13 +641,17 @@ impl Front {
 /// other call can borrow it.
 pub(crate) enum Held<'w> {
     Inline(RefMut<'w, Core>),
-    Dedicated(&'w Link),
+    Dedicated(&'w ThreadHandle),
 }
 
 impl Held<'_> {
     /// Starts a send of one borrowed piece. `None`: complete already.
     #[inline]
-    pub(crate) fn send_loan(&mut self, envelope: Envelope, loan: ConstLoan) -> Result<Option<Ticket>, Error> {
+    pub(crate) fn send_loan(
+        &mut self,
+        envelope: Envelope,
+        loan: ConstLoan,
+    ) -> Result<Option<RequestToken>, Error> {
         match self {
             Self::Inline(core) => {
                 let sent = if envelope.synchronous {
@@ -658,17 +667,17 @@ impl Held<'_> {
                 let sent = sent.map_err(|error| core.explained(error))?;
                 core.pml.flush();
                 core.now_and_then();
-                Ok(ticket_of(sent))
+                Ok(token_of(sent))
             }
             Self::Dedicated(link) => link
-                .start_request(|cell| Command::Send { cell, envelope, loan })
+                .start_request(|slot| Command::Send { slot, envelope, loan })
                 .map(Some),
         }
     }
 
     /// Starts a receive into one borrowed piece.
     #[inline(always)]
-    pub(crate) fn recv_loan(&mut self, envelope: Envelope, loan: MutLoan) -> Result<Ticket, Error> {
+    pub(crate) fn recv_loan(&mut self, envelope: Envelope, loan: MutLoan) -> Result<RequestToken, Error> {
         match self {
             Self::Inline(core) => {
                 let (source, context) = (envelope.source(), envelope.context);
@@ -676,22 +685,22 @@ impl Held<'_> {
                     .pml
                     .recv_loan(source, context, envelope.tag, envelope.ignore, loan);
                 let id = id.map_err(|error| core.explained(error))?;
-                Ok(Ticket(id.to_bits()))
+                Ok(RequestToken(id.to_bits()))
             }
-            Self::Dedicated(link) => link.start_request(|cell| Command::Recv { cell, envelope, loan }),
+            Self::Dedicated(link) => link.start_request(|slot| Command::Recv { slot, envelope, loan }),
         }
     }
 
     /// Starts receiving a claimed message.
-    pub(crate) fn recv_claimed(&mut self, message: MessageId, target: Target) -> Result<Ticket, Error> {
+    pub(crate) fn recv_claimed(&mut self, message: MessageId, target: Target) -> Result<RequestToken, Error> {
         match self {
             Self::Inline(core) => {
                 let id = core.pml.recv_claimed(message, target, false);
                 let id = id.map_err(|error| core.explained(error))?;
-                Ok(Ticket(id.to_bits()))
+                Ok(RequestToken(id.to_bits()))
             }
-            Self::Dedicated(link) => link.start_request(|cell| {
-                Command::Call(Box::new(move |desk| desk.recv_claimed(cell, message, target)))
+            Self::Dedicated(link) => link.start_request(|slot| {
+                Command::Call(Box::new(move |desk| desk.recv_claimed(slot, message, target)))
             }),
         }
     }
@@ -703,25 +712,25 @@ impl Held<'_> {
     #[inline]
     pub(crate) fn wait(
         &mut self,
-        ticket: Ticket,
+        token: RequestToken,
         limit: Duration,
         what: impl Fn() -> Awaited,
         notice: &mut dyn FnMut(&Waiting),
     ) -> Result<Status, Error> {
         match self {
             Self::Inline(core) => core.wait(limit, what, notice, |core| {
-                core.is_done(ticket).then(|| core.take(ticket))
+                core.is_done(token).then(|| core.take(token))
             })?,
             Self::Dedicated(link) => link.wait(limit, what, notice, |link| {
-                link.is_done(ticket).then(|| link.take(ticket))
+                link.is_done(token).then(|| link.take(token))
             })?,
         }
-        // Only the owner of a ticket takes its outcome, and once; should that be wrong, it is an error and
+        // Only the owner of a token takes its outcome, and once; should that be wrong, it is an error and
         // not a hang.
         .unwrap_or(Err(Error::Cancelled))
     }
 
-    /// Waits until the rail's device has what was accepted for a rank; see [`Front::hand_over`].
+    /// Waits until the rail's device has what was accepted for a rank; see [`Engine::hand_over`].
     #[inline]
     pub(crate) fn hand_over(
         &mut self,
@@ -736,29 +745,29 @@ impl Held<'_> {
     }
 
     /// Takes the outcome of a request, if it has ended.
-    pub(crate) fn take_done(&mut self, ticket: Ticket) -> Option<Result<Status, Error>> {
+    pub(crate) fn take_done(&mut self, token: RequestToken) -> Option<Result<Status, Error>> {
         match self {
-            Self::Inline(core) => core.is_done(ticket).then(|| core.take(ticket)).flatten(),
-            Self::Dedicated(link) => Look::is_done(&mut &**link, ticket)
-                .then(|| link.take(ticket))
+            Self::Inline(core) => core.is_done(token).then(|| core.take(token)).flatten(),
+            Self::Dedicated(link) => Look::is_done(&mut &**link, token)
+                .then(|| link.take(token))
                 .flatten(),
         }
     }
 
     /// Ends a request: when it returns, the engine does not access its memory any more.
     #[cold]
-    pub(crate) fn end(&mut self, ticket: Ticket) {
+    pub(crate) fn end(&mut self, token: RequestToken) {
         match self {
-            Self::Inline(core) => core.end(ticket),
-            Self::Dedicated(link) => link.end(ticket),
+            Self::Inline(core) => core.end(token),
+            Self::Dedicated(link) => link.end(token),
         }
     }
 }
 
 #[inline]
-fn ticket_of(sent: Sent) -> Option<Ticket> {
+fn token_of(sent: Sent) -> Option<RequestToken> {
     match sent {
         Sent::Done => None,
-        Sent::Pending(id) => Some(Ticket(id.to_bits())),
+        Sent::Pending(id) => Some(RequestToken(id.to_bits())),
     }
 }

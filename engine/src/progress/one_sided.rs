@@ -68,7 +68,7 @@ impl Core {
             return Some(Completion::Delivery(delivery));
         }
         let queued = self.raw_completions.pop_front();
-        // The dedicated thread drains the PML's queue itself, since its cells complete through it, too.
+        // The dedicated thread drains the PML's queue itself, since its slots complete through it, too.
         let queued = if self.dedicated {
             queued
         } else {
@@ -106,21 +106,21 @@ impl Core {
         to: Option<u32>,
     ) -> Result<Window, Error> {
         let paths: Vec<Option<PeerPath>> = match to {
-            Some(rank) => self.ways_to(rank)?.iter().copied().map(Some).collect(),
+            Some(rank) => self.paths_to(rank)?.iter().copied().map(Some).collect(),
             None => vec![None],
         };
         let mut full = false;
         let rails: Vec<RailId> = self.pml.rails().map(|(id, _)| id).collect();
-        for way in paths {
+        for path in paths {
             for id in rails
                 .iter()
                 .copied()
-                .filter(|id| way.is_none_or(|way| way.rail == *id))
+                .filter(|id| path.is_none_or(|path| path.rail == *id))
             {
                 let Some(rail) = self.pml.rail_mut(id) else {
                     continue;
                 };
-                match rail.expose(memory.clone(), access, way.map(|way| way.peer)) {
+                match rail.expose(memory.clone(), access, path.map(|path| path.peer)) {
                     Ok(remote) => return Ok(Window { rail: id.0, remote }),
                     Err(refused) => full |= refused == Refused::Full,
                 }
@@ -137,14 +137,14 @@ impl Core {
         })
     }
 
-    fn ways_to(&self, peer: u32) -> Result<&[PeerPath], Error> {
+    fn paths_to(&self, peer: u32) -> Result<&[PeerPath], Error> {
         if peer == self.rank {
             return Err(Error::Unsupported {
                 what: "a one-sided operation on our own rank",
                 by: "rails".to_owned(),
             });
         }
-        let paths = self.ways.get(peer as usize).ok_or(Error::NoSuchRank {
+        let paths = self.paths.get(peer as usize).ok_or(Error::NoSuchRank {
             rank: peer,
             size: self.size,
         })?;
@@ -167,19 +167,23 @@ impl Core {
                 ),
             });
         }
-        let way = self.ways_to(peer)?.iter().copied().find(|way| way.other == other);
-        let way = way.ok_or_else(|| Error::NoRail {
+        let path = self
+            .paths_to(peer)?
+            .iter()
+            .copied()
+            .find(|path| path.other == other);
+        let path = path.ok_or_else(|| Error::NoRail {
             peer,
             reasons: format!("none of ours ends at its rail number {other}, to which the window belongs"),
         })?;
         let number = self.one_sided.last + 1;
         let op = OpId(number | FOREIGN);
-        let rail = self.pml.rail_mut(way.rail).ok_or_else(|| Error::NoRail {
+        let rail = self.pml.rail_mut(path.rail).ok_or_else(|| Error::NoRail {
             peer,
             reasons: "the rail is gone".to_owned(),
         })?;
         let by = rail.name().to_string();
-        match post(rail, way, op) {
+        match post(rail, path, op) {
             Ok(()) => {
                 self.one_sided.last = number;
                 self.one_sided.open.insert(op.0, Operation { name, peer });

@@ -17,7 +17,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::core::Core;
-use super::{Completion, Front, Link};
+use super::{Completion, Engine, ThreadHandle};
 
 /// The descriptor set of a core that can be armed.
 #[derive(Default)]
@@ -115,7 +115,7 @@ impl Core {
     }
 }
 
-impl Front {
+impl Engine {
     /// Returns the descriptor for a foreign event loop: always the same one.
     pub(crate) fn descriptor(&self) -> Result<OwnedFd, Error> {
         match self {
@@ -133,7 +133,7 @@ impl Front {
         }
     }
 
-    /// Ends the sleep that [`Front::arm`] prepared.
+    /// Ends the sleep that [`Engine::arm`] prepared.
     pub(crate) fn disarm(&self) {
         match self {
             Self::Inline(core) => {
@@ -151,7 +151,7 @@ impl Front {
 
 /// Arms the thread's bell. While `tell` is set, the thread rings for every pass that found work; the check
 /// comes after the bell was prepared, so that no wake-up is lost.
-fn arm_link(link: &Link) -> Result<Option<Duration>, Error> {
+fn arm_link(link: &ThreadHandle) -> Result<Option<Duration>, Error> {
     link.bell().prepare();
     let found = link.call(|desk| {
         desk.tell = true;

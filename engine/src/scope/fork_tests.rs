@@ -191,8 +191,8 @@ fn a_child_that_uses_or_drops_active_messages_does_nothing_to_them() {
             };
             job.barrier().unwrap();
             in_a_child(&format!("{rails}: another thread's client"), || {
-                let mut ticket = Ticket::new();
-                let refused = client.begin(&mut ticket, work.clone()) == Err(NotTaken::Closed);
+                let mut token = Ticket::new();
+                let refused = client.begin(&mut token, work.clone()) == Err(NotTaken::Closed);
                 // SAFETY: the child drops its copy, and the parent the original.
                 drop(unsafe { std::ptr::read(&client) });
                 refused

@@ -18,7 +18,7 @@ fn leave_while_held(by_panic: bool) {
     let _ = catch_unwind(AssertUnwindSafe(|| {
         world.scope(|s| {
             mem::forget(s.irecv(0, 1, &mut into)?);
-            mem::forget(world.front().hold()?);
+            mem::forget(world.engine().hold()?);
             assert!(!by_panic, "by panic");
             Ok(())
         })
@@ -56,7 +56,7 @@ fn a_scope_without_open_requests_needs_no_engine() {
         let receive = s.irecv(0, 1, &mut into)?;
         world.send(0, 1, b"to me...")?;
         receive.wait()?;
-        world.front().hold()
+        world.engine().hold()
     });
     assert!(held.is_ok(), "nothing was left to take back");
     drop(held);

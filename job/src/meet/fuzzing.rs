@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::remote::Word;
+use super::tcp::Word;
 use super::wire::{self, Kind, Reader};
 use super::{RankInfo, Root};
 
@@ -65,8 +65,8 @@ pub fn table(body: &[u8]) -> Result<Vec<RankInfo>, String> {
 /// invitation.
 pub fn word(body: &[u8]) {
     drop(serde_json::from_slice::<Word>(body));
-    drop(super::invite::parse_word(body));
-    drop(super::invite::Invitation::parse(body));
+    drop(super::spawn_child::parse_word(body));
+    drop(super::spawn_child::Invitation::parse(body));
 }
 
 fn own(rank: u32) -> RankInfo {

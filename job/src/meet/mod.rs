@@ -9,9 +9,9 @@
 //! Contradictory hellos (another size, another version, a rank twice, another value of a setting that must
 //! be the same everywhere) end the meeting at once, with the same error at all ranks.
 //!
-//! Under a launcher that exchanges values, the ranks meet through it instead (`launched`), and two hosts over
-//! a connection (`remote`). Processes that a running job has started meet it by an invitation (`invite`,
-//! `host`). A rank that ends before it has joined ends the meeting, where the launcher reports that
+//! Under a launcher that exchanges values, the ranks meet through it instead (`pmi`), and two hosts over
+//! a connection (`tcp`). Processes that a running job has started meet it by an invitation (`spawn_child`,
+//! `spawn_parent`). A rank that ends before it has joined ends the meeting, where the launcher reports that
 //! (`ended`).
 //!
 //! The socket is abstract (`@name`) or a path, which is removed once all have joined. Both sides check that
@@ -21,19 +21,19 @@
 mod ended;
 #[cfg(fuzzing)]
 pub mod fuzzing;
-pub mod host;
-pub mod invite;
 mod join;
-pub mod launched;
 mod networks;
-pub mod remote;
-mod root;
+pub mod pmi;
+pub mod spawn_child;
+pub mod spawn_parent;
+pub mod tcp;
+mod unix;
 mod wire;
 
 #[cfg(test)]
-mod invite_tests;
-#[cfg(test)]
 pub(crate) mod shelf;
+#[cfg(test)]
+mod spawn_tests;
 #[cfg(test)]
 mod tests;
 
@@ -355,7 +355,7 @@ impl std::fmt::Display for Root {
 pub fn meet(root: &Root, own: RankInfo, limit: Duration) -> Result<Meeting, Error> {
     let started = Instant::now();
     if own.rank == 0 {
-        root::serve(root, own, started, limit)
+        unix::serve(root, own, started, limit)
     } else {
         join::join(root, own, started, limit)
     }

@@ -9,7 +9,7 @@ use super::{News, Shared};
 use crate::acm;
 use crate::config::Config;
 use crate::launcher::LauncherHandle;
-use crate::meet::{RankInfo, launched};
+use crate::meet::{RankInfo, pmi};
 
 /// The source of other ranks' entries.
 #[derive(Clone, Debug)]
@@ -226,8 +226,7 @@ impl Work {
             .launcher
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let info =
-            launched::read(&mut **launcher, rank, &self.own, limit).map_err(|error| error.to_string())?;
+        let info = pmi::read(&mut **launcher, rank, &self.own, limit).map_err(|error| error.to_string())?;
         drop(launcher);
         info.check(&self.zero)?;
         Ok(info)

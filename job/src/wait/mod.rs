@@ -23,7 +23,7 @@ use self::turns::{Clock, Patience, Waiter};
 use self::waiter::Pollable;
 use crate::config::Config;
 use crate::error::{Awaited, Error, Waiting};
-use crate::meet::remote::Life;
+use crate::meet::tcp::Life;
 
 /// A function that gets the report of a wait that takes long, once per wait.
 pub type Hook = Box<dyn FnMut(&Waiting) + Send>;

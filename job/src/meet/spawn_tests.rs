@@ -7,9 +7,9 @@ use doorbell_fabric::error::Exit;
 use doorbell_oob::launch::{Kind, LaunchError, Launcher, Place};
 use doorbell_oob::{Connection, JobKey, Terms};
 
-use super::host::Host;
-use super::invite::{Invitation, Invited, parse_word, send, terms};
-use super::remote::{Word, within_network};
+use super::spawn_child::{Invitation, Invited, parse_word, send, terms};
+use super::spawn_parent::Host;
+use super::tcp::{Word, within_network};
 use super::{Key, Meeting, RankInfo, host_id};
 use crate::error::Error;
 

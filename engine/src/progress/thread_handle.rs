@@ -1,4 +1,4 @@
-//! The caller's side of dedicated mode: puts commands into the mailbox and polls cells.
+//! The caller's side of dedicated mode: puts commands into the mailbox and polls slots.
 
 use std::cell::RefCell;
 use std::io;
@@ -17,16 +17,16 @@ use doorbell_ring::mpsc::{Refused, Sender, mailbox};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use super::cells::{Cells, State};
+use super::completion_slots::{CompletionSlots, State};
 use super::core::Core;
-use super::dedicated::{Bell, Command, Desk, Shared, run};
-use super::{Look, Ticket};
+use super::dedicated::{Bell, Command, Shared, ThreadState, run};
+use super::{Look, RequestToken};
 
 /// Interval between two checks of a long wait for raw completions.
 const ASK_EVERY: Duration = Duration::from_micros(200);
 
 /// The handle of the dedicated thread.
-pub(crate) struct Link {
+pub(crate) struct ThreadHandle {
     mailbox: Sender<Command>,
     shared: Arc<Shared>,
     pool: RefCell<Pool>,
@@ -38,32 +38,32 @@ pub(crate) struct Link {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Cells that are not in use.
+/// CompletionSlots that are not in use.
 #[derive(Default)]
 struct Pool {
     free: Vec<u32>,
-    /// Detached cells: free as soon as the thread marks them so.
+    /// Detached slots: free as soon as the thread marks them so.
     limbo: Vec<u32>,
     made: u32,
 }
 
 impl Pool {
     #[inline]
-    fn take(&mut self, cells: &Cells) -> Option<u32> {
-        self.free.pop().or_else(|| self.refill(cells))
+    fn take(&mut self, slots: &CompletionSlots) -> Option<u32> {
+        self.free.pop().or_else(|| self.refill(slots))
     }
 
     #[cold]
-    fn refill(&mut self, cells: &Cells) -> Option<u32> {
+    fn refill(&mut self, slots: &CompletionSlots) -> Option<u32> {
         let free = &mut self.free;
-        self.limbo.retain(|cell| {
-            let gone = cells.state(*cell) == State::Free;
+        self.limbo.retain(|slot| {
+            let gone = slots.state(*slot) == State::Free;
             if gone {
-                free.push(*cell);
+                free.push(*slot);
             }
             !gone
         });
-        if self.free.is_empty() && self.made < Cells::most() {
+        if self.free.is_empty() && self.made < CompletionSlots::most() {
             self.free.push(self.made);
             self.made += 1;
         }
@@ -71,7 +71,7 @@ impl Pool {
     }
 }
 
-impl Link {
+impl ThreadHandle {
     /// Starts the thread, on `core_id` when one is named.
     pub(crate) fn start(core: Core, commands: u32, core_id: Option<u32>) -> Result<Self, Error> {
         let capacity = (commands.clamp(2, 1 << 20) as usize).next_power_of_two();
@@ -79,7 +79,7 @@ impl Link {
             reason: error.to_string(),
         })?;
         let shared = Arc::new(Shared {
-            cells: Cells::default(),
+            slots: CompletionSlots::default(),
             caller: Bell::new("the progress thread")?,
             engine: Bell::new("the progress thread")?,
             ended: AtomicBool::new(false),
@@ -169,49 +169,49 @@ impl Link {
         self.shared.ended.load(Ordering::Acquire)
     }
 
-    /// Starts a request: takes a free cell and posts the command that `make` builds for it.
+    /// Starts a request: takes a free slot and posts the command that `make` builds for it.
     #[inline]
-    pub(super) fn start_request(&self, make: impl FnOnce(u32) -> Command) -> Result<Ticket, Error> {
-        let cell = self.pool.borrow_mut().take(&self.shared.cells);
-        let cell = cell.ok_or_else(|| Error::Job {
+    pub(super) fn start_request(&self, make: impl FnOnce(u32) -> Command) -> Result<RequestToken, Error> {
+        let slot = self.pool.borrow_mut().take(&self.shared.slots);
+        let slot = slot.ok_or_else(|| Error::Job {
             reason: "too many requests are open at once".to_owned(),
         })?;
-        self.shared.cells.open(cell);
-        match self.post(make(cell)) {
-            Ok(()) => Ok(Ticket(u64::from(cell))),
+        self.shared.slots.open(slot);
+        match self.post(make(slot)) {
+            Ok(()) => Ok(RequestToken(u64::from(slot))),
             Err(error) => {
-                self.give_back(cell);
+                self.give_back(slot);
                 Err(error)
             }
         }
     }
 
-    fn give_back(&self, cell: u32) {
-        self.pool.borrow_mut().free.push(cell);
+    fn give_back(&self, slot: u32) {
+        self.pool.borrow_mut().free.push(slot);
     }
 
-    /// Takes the outcome of a request that has ended, and returns its cell to the pool.
+    /// Takes the outcome of a request that has ended, and returns its slot to the pool.
     #[inline]
-    pub(crate) fn take(&self, ticket: Ticket) -> Option<Result<Status, Error>> {
-        let outcome = match self.shared.cells.outcome(ticket.cell()) {
+    pub(crate) fn take(&self, token: RequestToken) -> Option<Result<Status, Error>> {
+        let outcome = match self.shared.slots.outcome(token.slot()) {
             None if self.has_ended() => Err(self.ended()),
             outcome => outcome?,
         };
-        self.give_back(ticket.cell());
+        self.give_back(token.slot());
         Some(outcome)
     }
 
     /// Ends a request: returns when the thread does not access its memory any more.
     #[cold]
-    pub(crate) fn end(&self, ticket: Ticket) {
-        let cell = ticket.cell();
+    pub(crate) fn end(&self, token: RequestToken) {
+        let slot = token.slot();
         if self.here().is_err() {
             // No rail in a child of `fork` accesses the memory.
             return;
         }
-        if self.post(Command::End(cell)).is_ok() {
+        if self.post(Command::End(slot)).is_ok() {
             let mut spins = 0u32;
-            while self.shared.cells.state(cell) == State::Open && !self.has_ended() {
+            while self.shared.slots.state(slot) == State::Open && !self.has_ended() {
                 spins = spins.saturating_add(1);
                 if spins > 1_000 {
                     thread::yield_now()
@@ -225,15 +225,15 @@ impl Link {
                 thread::yield_now();
             }
         }
-        drop(self.shared.cells.outcome(cell));
-        self.give_back(cell);
+        drop(self.shared.slots.outcome(slot));
+        self.give_back(slot);
     }
 
     /// Lets a request run on without its handle.
     #[cold]
-    pub(crate) fn detach(&self, ticket: Ticket) {
-        if self.post(Command::Detach(ticket.cell())).is_ok() {
-            self.pool.borrow_mut().limbo.push(ticket.cell());
+    pub(crate) fn detach(&self, token: RequestToken) {
+        if self.post(Command::Detach(token.slot())).is_ok() {
+            self.pool.borrow_mut().limbo.push(token.slot());
         }
     }
 
@@ -241,7 +241,7 @@ impl Link {
     #[cold]
     pub(super) fn call<R: Send + 'static>(
         &self,
-        step: impl FnOnce(&mut Desk) -> R + Send + 'static,
+        step: impl FnOnce(&mut ThreadState) -> R + Send + 'static,
     ) -> Result<R, Error> {
         let (sender, receiver) = std::sync::mpsc::sync_channel(1);
         self.post(Command::Call(Box::new(move |desk| {
@@ -306,13 +306,13 @@ impl Link {
     /// Waits until `step`, which the thread runs repeatedly, returns something.
     ///
     /// # Errors
-    /// Those of [`Link::wait`].
+    /// Those of [`ThreadHandle::wait`].
     pub(super) fn wait_asking<R: Send + 'static>(
         &self,
         limit: Duration,
         what: Awaited,
         notice: &mut dyn FnMut(&Waiting),
-        step: impl Fn(&mut Desk) -> Option<R> + Copy + Send + 'static,
+        step: impl Fn(&mut ThreadState) -> Option<R> + Copy + Send + 'static,
     ) -> Result<R, Error> {
         // Between two checks the caller is idle from the start: each check is a round trip already.
         let patience = Patience {
@@ -387,19 +387,19 @@ impl Link {
     }
 }
 
-impl Look for &Link {
+impl Look for &ThreadHandle {
     #[inline]
-    fn is_done(&mut self, ticket: Ticket) -> bool {
-        !matches!(self.shared.cells.state(ticket.cell()), State::Open | State::Free) || self.has_ended()
+    fn is_done(&mut self, token: RequestToken) -> bool {
+        !matches!(self.shared.slots.state(token.slot()), State::Open | State::Free) || self.has_ended()
     }
 
     #[inline]
-    fn take_well_ended(&mut self, ticket: Ticket) -> Option<Status> {
-        if self.shared.cells.state(ticket.cell()) != State::Done {
+    fn take_well_ended(&mut self, token: RequestToken) -> Option<Status> {
+        if self.shared.slots.state(token.slot()) != State::Done {
             return None;
         }
-        let status = self.shared.cells.outcome(ticket.cell())?.ok()?;
-        self.give_back(ticket.cell());
+        let status = self.shared.slots.outcome(token.slot())?.ok()?;
+        self.give_back(token.slot());
         Some(status)
     }
 }

@@ -5,10 +5,10 @@ use doorbell_am_portals as ni;
 use doorbell_job::config::{Config, Mode};
 use doorbell_job::error::Error;
 use doorbell_job::join::{
-    Joined, Layer, Raised, all_in_process, crowded, machine_clock, open_for_all, simulated_rails,
+    Built, Joined, Layer, all_in_process, crowded, machine_clock, open_for_all, simulated_rails,
 };
 use doorbell_job::meet::Key;
-use doorbell_job::meet::remote::Remote;
+use doorbell_job::meet::tcp::Remote;
 use doorbell_job::random;
 use doorbell_job::wait::turns::{Clock, Patience};
 use doorbell_job::wait::{Hook, NodeWaiter};
@@ -16,7 +16,7 @@ use doorbell_oob::Connection;
 use doorbell_sim::SimNet;
 
 use super::collect::{Collect, INTERNAL, refused};
-use super::floor::{Floor, Ranks};
+use super::node::{PortalsNode, Ranks};
 use super::{Parts, Portals};
 use crate::builder::Builder;
 
@@ -36,7 +36,7 @@ impl Builder {
     /// progress thread, a control plane, ranks that a running job starts.
     pub fn build_portals(self) -> Result<Portals, Error> {
         self.joined(Layer::Portals, &refuse, |joined, hook| {
-            begin(Portals::of(raise(joined, hook, None, machine_clock())?))
+            begin(Portals::of(build(joined, hook, None, machine_clock())?))
         })
     }
 
@@ -47,7 +47,7 @@ impl Builder {
     /// Those of [`Builder::build_portals`].
     pub fn build_portals_over(self, connection: Connection) -> Result<Portals, Error> {
         self.joined_over(connection, Layer::Portals, &refuse, |joined, hook, remote| {
-            begin(Portals::of(raise(joined, hook, Some(remote), machine_clock())?))
+            begin(Portals::of(build(joined, hook, Some(remote), machine_clock())?))
         })
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn jobs_in_process(
     size: u32,
     config: &Config,
     layer: Layer,
-) -> Result<Vec<(Floor, Parts)>, Error> {
+) -> Result<Vec<(PortalsNode, Parts)>, Error> {
     config.verify()?;
     refuse(config)?;
     let rails = open_for_all(size, config)?;
@@ -85,7 +85,7 @@ pub(crate) fn jobs_in_process(
     let clock = machine_clock();
     joined
         .into_iter()
-        .map(|joined| raise(joined, None, None, clock.clone()))
+        .map(|joined| build(joined, None, None, clock.clone()))
         .collect()
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn simulated_jobs(
     config: &Config,
     datagrams: bool,
     layer: Layer,
-) -> Result<Vec<(Floor, Parts)>, Error> {
+) -> Result<Vec<(PortalsNode, Parts)>, Error> {
     config.verify()?;
     refuse(config)?;
     let rails = simulated_rails(net, size, config, datagrams)?;
@@ -128,7 +128,7 @@ pub(crate) fn simulated_jobs(
     let joined = all_in_process(config, layer, rails, Key::of_seed(net.seed()))?;
     joined
         .into_iter()
-        .map(|joined| raise(joined, None, None, Clock::Virtual(net.clone())))
+        .map(|joined| build(joined, None, None, Clock::Virtual(net.clone())))
         .collect()
 }
 
@@ -148,38 +148,38 @@ pub(crate) fn refuse(config: &Config) -> Result<(), Error> {
 }
 
 /// Assembles the parts of a job. Nothing has been polled when this returns.
-pub(crate) fn raise(
+pub(crate) fn build(
     joined: Joined,
     hook: Option<Hook>,
     remote: Option<Remote>,
     clock: Clock,
-) -> Result<(Floor, Parts), Error> {
-    let Raised { job, layer, life } = joined.raise(
+) -> Result<(PortalsNode, Parts), Error> {
+    let Built { job, layer, life } = joined.build(
         remote,
         |job| {
             let (rank, size) = (job.rank(), job.size());
             let ranks = Ranks::of(job.directory().rank_infos());
             let me = ranks.process(rank).ok_or(Error::NoSuchRank { rank, size })?;
             let node = node(job.config(), me)?;
-            let ways = Vec::new();
-            Ok(Floor { node, ranks, ways })
+            let paths = Vec::new();
+            Ok(PortalsNode { node, ranks, paths })
         },
-        |mut floor, job, ways, _| {
-            floor.ways = ways;
+        |mut node, job, paths, _| {
+            node.paths = paths;
             let what = "the interface of the collective operations";
-            floor.node.ni_init(INTERNAL, None).map_err(refused(what))?;
-            let collect = Collect::new(&mut floor, job.rank(), job.size())?;
-            Ok((floor, collect))
+            node.node.ni_init(INTERNAL, None).map_err(refused(what))?;
+            let collect = Collect::new(&mut node, job.rank(), job.size())?;
+            Ok((node, collect))
         },
     )?;
-    let (floor, collect) = layer;
+    let (node, collect) = layer;
     let (config, place) = (job.config(), (job.rank(), job.size()));
     let patience = Patience::of(&config.progress, crowded(job.rank(), job.directory(), false));
     let mut waiter = NodeWaiter::new(clock, patience, config, place);
     waiter.hook = hook;
     waiter.life = life;
     let parts = Parts { waiter, collect, job };
-    Ok((floor, parts))
+    Ok((node, parts))
 }
 
 fn node(

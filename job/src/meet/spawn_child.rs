@@ -25,7 +25,7 @@ use doorbell_fabric::error::Exit;
 use doorbell_oob::{Connection, JobKey, Launcher, OobError, Terms};
 use serde::{Deserialize, Serialize};
 
-use super::remote::{Word, exit_of, shown, within_network};
+use super::tcp::{Word, exit_of, shown, within_network};
 use super::wire::{LONGEST_HELLO, LONGEST_TABLE};
 use super::{Key, Meeting, RankInfo, host_id};
 use crate::error::Error;

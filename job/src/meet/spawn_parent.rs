@@ -11,8 +11,8 @@ use doorbell_fabric::error::Exit;
 use doorbell_oob::lines::tcp::blocking::{Accepted, Incoming};
 use doorbell_oob::{Connection, Listener};
 
-use super::invite::{Invitation, addresses, meeting_error, parse_word, refuse, send, terms};
-use super::remote::{Word, exit_of, shown, within_network};
+use super::spawn_child::{Invitation, addresses, meeting_error, parse_word, refuse, send, terms};
+use super::tcp::{Word, exit_of, shown, within_network};
 use super::{Key, Meeting, RankInfo, host_id};
 use crate::error::{Error, ranks};
 

@@ -8,7 +8,7 @@
 //!   caller gives it back ──► FREE            after DETACH: the thread itself writes FREE
 //! ```
 //!
-//! Cells are in chunks that are never moved or freed while the world lives, so a number is enough to address
+//! Slots are in chunks that are never moved or freed while the world lives, so a number is enough to address
 //! one.
 
 use std::collections::HashMap;
@@ -18,12 +18,12 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use doorbell_job::error::Error;
 use doorbell_job::types::Status;
 
-/// The number of cells in the first chunk; each further chunk is twice as long.
+/// The number of slots in the first chunk; each further chunk is twice as long.
 const FIRST: usize = 64;
-/// The number of chunks: 64 × (2^20 - 1) cells are more than a process can use.
+/// The number of chunks: 64 × (2^20 - 1) slots are more than a process can use.
 const CHUNKS: usize = 20;
 
-/// The state of a cell.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum State {
@@ -31,7 +31,7 @@ pub(super) enum State {
     Free = 0,
     /// The progress thread has the request, or its command is in the mailbox.
     Open = 1,
-    /// It succeeded: the status is in the cell.
+    /// It succeeded: the status is in the slot.
     Done = 2,
     /// It failed: the error is in the table of errors.
     Failed = 3,
@@ -55,23 +55,23 @@ impl State {
 /// for nothing: only one request of a world is usually being polled.
 #[derive(Default)]
 #[repr(align(64))]
-struct Cell {
+struct Slot {
     state: AtomicU32,
     source: AtomicU32,
     tag: AtomicU64,
     len: AtomicU64,
 }
-const _: () = assert!(size_of::<Cell>() == 64);
+const _: () = assert!(size_of::<Slot>() == 64);
 
-/// All cells of a world.
+/// All slots of a world.
 #[derive(Default)]
-pub(super) struct Cells {
-    chunks: [OnceLock<Box<[Cell]>>; CHUNKS],
+pub(super) struct CompletionSlots {
+    chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
     errors: Mutex<HashMap<u32, Error>>,
 }
 
-impl Cells {
-    /// Returns the chunk and the index of a cell: chunk k holds the numbers from 64 (2^k - 1) on.
+impl CompletionSlots {
+    /// Returns the chunk and the index of a slot: chunk k holds the numbers from 64 (2^k - 1) on.
     #[inline]
     fn place(number: u32) -> (usize, usize) {
         let from_one = number as usize / FIRST + 1;
@@ -80,22 +80,22 @@ impl Cells {
     }
 
     #[inline]
-    fn cell(&self, number: u32) -> &Cell {
+    fn slot(&self, number: u32) -> &Slot {
         let (chunk, at) = Self::place(number);
-        let chunk = self.chunks[chunk].get_or_init(|| (0..FIRST << chunk).map(|_| Cell::default()).collect());
+        let chunk = self.chunks[chunk].get_or_init(|| (0..FIRST << chunk).map(|_| Slot::default()).collect());
         &chunk[at]
     }
 
-    /// The highest possible number of cells.
+    /// The highest possible number of slots.
     pub(super) const fn most() -> u32 {
         (FIRST * ((1 << CHUNKS) - 1)) as u32
     }
 
-    /// Takes a free cell into use, on the caller's side.
+    /// Takes a free slot into use, on the caller's side.
     #[inline]
     pub(super) fn open(&self, number: u32) {
         // Relaxed: the mailbox's release makes it visible to the thread together with the command.
-        self.cell(number)
+        self.slot(number)
             .state
             .store(State::Open as u32, Ordering::Relaxed);
     }
@@ -105,21 +105,21 @@ impl Cells {
     pub(super) fn state(&self, number: u32) -> State {
         // Acquire pairs with the Release of the three writers below: the outcome, and every byte that the
         // thread wrote to the caller's memory, is visible.
-        State::of(self.cell(number).state.load(Ordering::Acquire))
+        State::of(self.slot(number).state.load(Ordering::Acquire))
     }
 
-    /// Completes a cell with success, on the thread.
+    /// Completes a slot with success, on the thread.
     #[inline]
     pub(super) fn succeed(&self, number: u32, status: Status) {
-        let cell = self.cell(number);
-        cell.source.store(status.source, Ordering::Relaxed);
-        cell.tag.store(status.tag, Ordering::Relaxed);
-        cell.len.store(status.len as u64, Ordering::Relaxed);
+        let slot = self.slot(number);
+        slot.source.store(status.source, Ordering::Relaxed);
+        slot.tag.store(status.tag, Ordering::Relaxed);
+        slot.len.store(status.len as u64, Ordering::Relaxed);
         // Release: see `state`.
-        cell.state.store(State::Done as u32, Ordering::Release);
+        slot.state.store(State::Done as u32, Ordering::Release);
     }
 
-    /// Completes a cell with an error, on the thread.
+    /// Completes a slot with an error, on the thread.
     #[cold]
     pub(super) fn fail(&self, number: u32, error: Error) {
         self.errors
@@ -127,29 +127,29 @@ impl Cells {
             .unwrap_or_else(PoisonError::into_inner)
             .insert(number, error);
         // Release: see `state`.
-        self.cell(number)
+        self.slot(number)
             .state
             .store(State::Failed as u32, Ordering::Release);
     }
 
-    /// Completes a cell without an outcome, on the thread: ended or freed.
+    /// Completes a slot without an outcome, on the thread: ended or freed.
     #[cold]
     pub(super) fn close(&self, number: u32, state: State) {
         // Release: see `state`.
-        self.cell(number).state.store(state as u32, Ordering::Release);
+        self.slot(number).state.store(state as u32, Ordering::Release);
     }
 
-    /// Returns the outcome, on the caller's side; `None` while the cell is open.
+    /// Returns the outcome, on the caller's side; `None` while the slot is open.
     #[inline]
     pub(super) fn outcome(&self, number: u32) -> Option<Result<Status, Error>> {
         match self.state(number) {
             State::Free | State::Open => None,
             State::Done => {
-                let cell = self.cell(number);
+                let slot = self.slot(number);
                 Some(Ok(Status {
-                    source: cell.source.load(Ordering::Relaxed),
-                    tag: cell.tag.load(Ordering::Relaxed),
-                    len: cell.len.load(Ordering::Relaxed) as usize,
+                    source: slot.source.load(Ordering::Relaxed),
+                    tag: slot.tag.load(Ordering::Relaxed),
+                    len: slot.len.load(Ordering::Relaxed) as usize,
                 }))
             }
             State::Failed => Some(Err(self.error(number))),
@@ -157,7 +157,7 @@ impl Cells {
         }
     }
 
-    /// Takes the error of a failed cell out of the table.
+    /// Takes the error of a failed slot out of the table.
     #[cold]
     pub(super) fn error(&self, number: u32) -> Error {
         let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,34 +170,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_has_a_cell_of_its_own() {
-        let places: Vec<_> = (0..1_000).map(Cells::place).collect();
+    fn every_number_has_a_slot_of_its_own() {
+        let places: Vec<_> = (0..1_000).map(CompletionSlots::place).collect();
         assert_eq!(places[..2], [(0, 0), (0, 1)]);
         assert_eq!(
             (places[63], places[64], places[191], places[192]),
             ((0, 63), (1, 0), (1, 127), (2, 0))
         );
         assert!(places.iter().all(|(chunk, at)| *at < FIRST << chunk));
-        let (chunk, at) = Cells::place(Cells::most() - 1);
+        let (chunk, at) = CompletionSlots::place(CompletionSlots::most() - 1);
         assert_eq!((chunk, at), (CHUNKS - 1, (FIRST << (CHUNKS - 1)) - 1));
     }
 
     #[test]
     fn outcomes_are_read_once_by_their_number() {
-        let cells = Cells::default();
+        let slots = CompletionSlots::default();
         let status = Status {
             source: 3,
             tag: 7,
             len: 9,
         };
-        cells.open(70);
-        cells.open(71);
-        assert!(cells.outcome(70).is_none());
-        cells.succeed(70, status);
-        cells.fail(71, Error::Busy);
-        assert_eq!(cells.outcome(70).unwrap().unwrap(), status);
-        assert!(matches!(cells.outcome(71), Some(Err(Error::Busy))));
-        cells.close(70, State::Ended);
-        assert!(matches!(cells.outcome(70), Some(Err(Error::Cancelled))));
+        slots.open(70);
+        slots.open(71);
+        assert!(slots.outcome(70).is_none());
+        slots.succeed(70, status);
+        slots.fail(71, Error::Busy);
+        assert_eq!(slots.outcome(70).unwrap().unwrap(), status);
+        assert!(matches!(slots.outcome(71), Some(Err(Error::Busy))));
+        slots.close(70, State::Ended);
+        assert!(matches!(slots.outcome(70), Some(Err(Error::Cancelled))));
     }
 }

@@ -18,7 +18,7 @@ use doorbell_job::wait::PollableNode;
 use doorbell_pml::RailId;
 use rustix::fd::BorrowedFd;
 
-use super::collect::{Ground, INTERNAL, refused};
+use super::collect::{AboveNode, INTERNAL, refused};
 
 /// Arrivals handled in one pass, at most.
 const BUDGET: usize = 64;
@@ -28,11 +28,11 @@ const RECORDED: usize = 32;
 const EXPLAINED: usize = 8;
 
 /// A node, its ranks, and the paths to them.
-pub(crate) struct Floor {
+pub(crate) struct PortalsNode {
     pub(crate) node: ni::Node<AnyRail>,
     pub(crate) ranks: Ranks,
     /// The paths to each rank, in order of preference.
-    pub(crate) ways: Vec<Vec<PeerPath>>,
+    pub(crate) paths: Vec<Vec<PeerPath>>,
 }
 
 /// The process of each rank: its node is the number of its host, in the order in which the ranks first name
@@ -78,7 +78,7 @@ pub(crate) fn node_error(error: ni::NodeError) -> Error {
     }
 }
 
-impl RailOwner for Floor {
+impl RailOwner for PortalsNode {
     fn each_rail(&self) -> impl Iterator<Item = (RailId, &AnyRail)> {
         self.node.rails().map(|(id, rail)| (RailId(id.0), rail))
     }
@@ -101,7 +101,7 @@ impl RailOwner for Floor {
     }
 }
 
-impl Ground for Floor {
+impl AboveNode for PortalsNode {
     fn node(&mut self) -> &mut ni::Node<AnyRail> {
         &mut self.node
     }
@@ -111,7 +111,7 @@ impl Ground for Floor {
     }
 }
 
-impl PollableNode for Floor {
+impl PollableNode for PortalsNode {
     #[inline]
     fn poll(&mut self) -> usize {
         self.node.poll(BUDGET)
@@ -178,19 +178,19 @@ impl PollableNode for Floor {
     }
 
     fn troubles(&self) -> Vec<String> {
-        troubles(&self.node, &self.ways)
+        troubles(&self.node, &self.paths)
     }
 
     fn is_cut_off(&self) -> bool {
-        is_cut_off(&self.node, &self.ways)
+        is_cut_off(&self.node, &self.paths)
     }
 
     fn recorded(&self, rank: u32) -> Vec<String> {
-        recorded(&self.node, &self.ways, rank)
+        recorded(&self.node, &self.paths, rank)
     }
 }
 
-impl Floor {
+impl PortalsNode {
     /// Initialises an interface; a logically addressed one gets the map of ranks.
     pub(crate) fn init(&mut self, kind: Kind, desired: Option<&NiLimits>) -> Result<NiLimits, Error> {
         let what = "the initialisation of an interface";
@@ -213,32 +213,33 @@ impl Floor {
 }
 
 /// Describes the peers whose rails have trouble.
-pub(crate) fn troubles(node: &ni::Node<AnyRail>, ways: &[Vec<PeerPath>]) -> Vec<String> {
-    let ranks = (0..).zip(ways);
+pub(crate) fn troubles(node: &ni::Node<AnyRail>, paths: &[Vec<PeerPath>]) -> Vec<String> {
+    let ranks = (0..).zip(paths);
     ranks
-        .filter_map(|(rank, ways)| trouble(node, rank, ways))
+        .filter_map(|(rank, paths)| trouble(node, rank, paths))
         .take(EXPLAINED)
         .collect()
 }
 
 /// Whether the probes of all rails to some rank have found that frames do not pass.
-pub(crate) fn is_cut_off(node: &ni::Node<AnyRail>, ways: &[Vec<PeerPath>]) -> bool {
-    let is_shut = |way: &PeerPath| {
-        let rail = node.rail(ni::RailId(way.rail.0));
-        let probed = rail.and_then(|rail| rail.probed(way.peer));
+pub(crate) fn is_cut_off(node: &ni::Node<AnyRail>, paths: &[Vec<PeerPath>]) -> bool {
+    let is_shut = |path: &PeerPath| {
+        let rail = node.rail(ni::RailId(path.rail.0));
+        let probed = rail.and_then(|rail| rail.probed(path.peer));
         probed.is_some_and(|(passes, _)| !passes)
     };
-    ways.iter()
-        .any(|ways| !ways.is_empty() && ways.iter().all(is_shut))
+    paths
+        .iter()
+        .any(|paths| !paths.is_empty() && paths.iter().all(is_shut))
 }
 
 /// Describes trouble that the rails to a rank report.
-fn trouble(node: &ni::Node<AnyRail>, rank: u32, ways: &[PeerPath]) -> Option<String> {
-    let lines = ways.iter().filter_map(|way| {
-        let rail = node.rail(ni::RailId(way.rail.0))?;
-        let report = rail.report(way.peer);
-        let trouble = rail.trouble(way.peer).map(Cow::into_owned);
-        let down = report.link == Some(false) || rail.is_suspect(way.peer);
+fn trouble(node: &ni::Node<AnyRail>, rank: u32, paths: &[PeerPath]) -> Option<String> {
+    let lines = paths.iter().filter_map(|path| {
+        let rail = node.rail(ni::RailId(path.rail.0))?;
+        let report = rail.report(path.peer);
+        let trouble = rail.trouble(path.peer).map(Cow::into_owned);
+        let down = report.link == Some(false) || rail.is_suspect(path.peer);
         let facts = (down || trouble.is_some())
             .then(|| path_report::facts(&report))
             .flatten();
@@ -251,10 +252,10 @@ fn trouble(node: &ni::Node<AnyRail>, rank: u32, ways: &[PeerPath]) -> Option<Str
 
 /// Returns the latest recorded events of the rails to a rank: for each a heading, then one line per event,
 /// newest last.
-pub(crate) fn recorded(node: &ni::Node<AnyRail>, ways: &[Vec<PeerPath>], rank: u32) -> Vec<String> {
-    let ways = ways.get(rank as usize).map_or(&[][..], Vec::as_slice);
-    let most = RECORDED / ways.len().max(1);
-    connect::recorded(|id| node.rail(ni::RailId(id.0)), ways, rank, most)
+pub(crate) fn recorded(node: &ni::Node<AnyRail>, paths: &[Vec<PeerPath>], rank: u32) -> Vec<String> {
+    let paths = paths.get(rank as usize).map_or(&[][..], Vec::as_slice);
+    let most = RECORDED / paths.len().max(1);
+    connect::recorded(|id| node.rail(ni::RailId(id.0)), paths, rank, most)
 }
 
 /// Returns the counters of a node's rails, by name.

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use doorbell_oob::Launcher;
 
-use super::remote::{Word, exit_of, shown, within_network};
+use super::tcp::{Word, exit_of, shown, within_network};
 use super::wire::LONGEST_HELLO;
 use super::{Key, Meeting, RankInfo};
 use crate::error::Error;
