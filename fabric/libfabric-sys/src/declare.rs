@@ -49,6 +49,20 @@ macro_rules! tables {
                 $(pub $entry: Option<unsafe extern "C" fn($($argument: $type),*) -> $result>,)*
             }
 
+            impl $name {
+                /// A table whose entries all refuse: each returns the value of
+                /// [`Absent`]($crate::calls::Absent), whatever its arguments.
+                pub const REFUSING: Self = {
+                    $(
+                        #[allow(clippy::too_many_arguments)] // those of C
+                        unsafe extern "C" fn $entry($(_: $type),*) -> $result {
+                            <$result as $crate::calls::Absent>::ABSENT
+                        }
+                    )*
+                    Self { size: size_of::<Self>(), $($entry: Some($entry),)* }
+                };
+            }
+
             layout_of!($name, $crate::layout::Kind::Table, $entries * 8, [$($from)?], [
                 size: usize = 0, [], [];
                 $($entry: Option<unsafe extern "C" fn($($argument: $type),*) -> $result> = $place * 8, [$($since)?], [];)*

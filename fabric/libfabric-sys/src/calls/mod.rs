@@ -39,6 +39,11 @@ impl Absent for u64 {
     const ABSENT: Self = 0;
 }
 
+/// A call without a result does nothing.
+impl Absent for () {
+    const ABSENT: Self = ();
+}
+
 impl Absent for *const c_char {
     const ABSENT: Self = std::ptr::null();
 }

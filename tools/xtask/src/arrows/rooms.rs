@@ -6,7 +6,12 @@ use crate::lexer::{Kind, Token};
 use crate::workspace::{TargetKind, Workspace};
 
 /// Folders in which every file is a room.
-const FOLDERS: &[&str] = &["ring/", "drivers/vfio/", "fabric/libfabric-sys/"];
+const FOLDERS: &[&str] = &[
+    "ring/",
+    "drivers/vfio/",
+    "fabric/libfabric-sys/",
+    "fabric/provider/",
+];
 
 /// Single files, or folders of that name when the room has outgrown one file.
 const FILES: &[&str] = &[
@@ -18,7 +23,6 @@ const FILES: &[&str] = &[
     "engine/src/scope",
     "testing/src/alloc",
     "oob/src/pmix",
-    "fabric/provider/src/abi",
     "am/portals/abi/src/abi",
 ];
 
@@ -180,6 +184,7 @@ mod tests {
             "drivers/vfio/src/dma.rs",
             "fabric/src/memory.rs",
             "fabric/libfabric-sys/src/lib.rs",
+            "fabric/provider/src/domain.rs",
             "engine/src/scope.rs",
             "testing/src/alloc.rs",
         ] {

@@ -1,0 +1,1 @@
+//! Address vectors: the peers that endpoints can name.

@@ -1,0 +1,47 @@
+//! The results of calls: a value, or an error number of libfabric.
+
+use std::ffi::{c_char, c_int};
+
+/// An error number of libfabric (`FI_E*`), positive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) c_int);
+
+/// The result of a call before it is converted for C.
+pub(crate) type Result<T> = std::result::Result<T, Errno>;
+
+/// A type that a call of C returns.
+pub(crate) trait Answer {
+    /// Returns the value that reports a failure.
+    fn of_errno(errno: Errno) -> Self;
+}
+
+impl Answer for c_int {
+    fn of_errno(errno: Errno) -> Self {
+        -errno.0
+    }
+}
+
+impl Answer for isize {
+    fn of_errno(errno: Errno) -> Self {
+        -(errno.0 as isize)
+    }
+}
+
+/// A counter that cannot be read has counted nothing.
+impl Answer for u64 {
+    fn of_errno(_: Errno) -> Self {
+        0
+    }
+}
+
+/// A text that cannot be given is empty.
+impl Answer for *const c_char {
+    fn of_errno(_: Errno) -> Self {
+        c"".as_ptr()
+    }
+}
+
+/// Converts a result for C.
+pub(crate) fn answer<A: Answer>(result: Result<A>) -> A {
+    result.unwrap_or_else(A::of_errno)
+}

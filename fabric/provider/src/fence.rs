@@ -1,0 +1,146 @@
+//! The fence around every call: no unwind passes it, and a child of `fork` is kept out.
+//!
+//! An object opened before a `fork` belongs to the parent: its descriptors and its shared memory are the
+//! parent's. The child may close such objects, which does nothing, and may open its own.
+
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, Once, PoisonError};
+
+use libfabric_sys::{FI_EOPBADSTATE, FI_EOTHER};
+
+use crate::errno::{Answer, Errno, Result};
+
+/// How many forks lie between the process that loaded the library and this one.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+/// Whether the line about calls of a child was printed.
+static WARNED: AtomicBool = AtomicBool::new(false);
+/// The text and the place of the last panic.
+static LAST_PANIC: Mutex<String> = Mutex::new(String::new());
+/// The generation of a fence that a panic has closed.
+const CLOSED: u32 = u32::MAX;
+
+/// What keeps the calls of one fabric or domain apart from forks and panics.
+#[derive(Debug)]
+pub(crate) struct Fence {
+    generation: AtomicU32,
+}
+
+impl Fence {
+    /// Returns the fence of an object that is opened now.
+    pub(crate) fn new() -> Self {
+        Self {
+            generation: AtomicU32::new(GENERATION.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// Runs a call. An unwind is -FI_EOTHER, for this call and all later ones.
+    #[inline]
+    pub(crate) fn run<A: Answer>(&self, call: &'static str, work: impl FnOnce() -> Result<A>) -> A {
+        if !self.is_open() {
+            return A::of_errno(self.refusal(call));
+        }
+        match catch_unwind(AssertUnwindSafe(work)) {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(errno)) => A::of_errno(errno),
+            Err(_) => A::of_errno(self.shut(call)),
+        }
+    }
+
+    /// Closes an object: `give_up` frees it. An object of the parent, and one that a panic has left in an
+    /// unknown state, is not freed: it stays as it is.
+    pub(crate) fn close<T>(
+        object: Box<T>,
+        fence: impl Fn(&T) -> &Self,
+        call: &'static str,
+        give_up: impl FnOnce(Box<T>) -> Result<c_int>,
+    ) -> c_int {
+        if !fence(&object).is_open() {
+            std::mem::forget(object);
+            return 0;
+        }
+        guard(call, || give_up(object))
+    }
+
+    /// Whether calls may run.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.generation.load(Ordering::Relaxed) == GENERATION.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn refusal(&self, call: &'static str) -> Errno {
+        if self.generation.load(Ordering::Relaxed) == CLOSED {
+            return Errno(FI_EOTHER);
+        }
+        if !WARNED.swap(true, Ordering::Relaxed) {
+            crate::log::warn(&format!(
+                "{call} on an object that was opened before a fork: the parent owns it; open one in this process"
+            ));
+        }
+        Errno(FI_EOPBADSTATE)
+    }
+
+    #[cold]
+    fn shut(&self, call: &'static str) -> Errno {
+        self.generation.store(CLOSED, Ordering::Relaxed);
+        crate::log::warn(&format!(
+            "{call} has panicked, and its domain is closed to all operations: {}",
+            last_panic()
+        ));
+        Errno(FI_EOTHER)
+    }
+}
+
+/// Runs a call that belongs to no object. An unwind is -FI_EOTHER.
+pub(crate) fn guard<A: Answer>(call: &'static str, work: impl FnOnce() -> Result<A>) -> A {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(errno)) => A::of_errno(errno),
+        Err(_) => {
+            crate::log::warn(&format!("{call} has panicked: {}", last_panic()));
+            A::of_errno(Errno(FI_EOTHER))
+        }
+    }
+}
+
+/// Prepares the process: forks are counted, and panics of this library are kept for the log.
+pub(crate) fn install() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handler adds to a counter and does nothing else. The library is never unloaded.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        std::panic::set_hook(Box::new(|panic| {
+            let text = panic.to_string().replace('\n', ": ");
+            *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        }));
+    });
+}
+
+extern "C" fn in_child() {
+    // The generation of a closed fence is never reached.
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    WARNED.store(false, Ordering::Relaxed);
+}
+
+fn last_panic() -> String {
+    LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unwind_becomes_an_error_and_closes_the_fence() {
+        let fence = Fence::new();
+        assert_eq!(fence.run("a call", || Ok(3)), 3);
+        assert_eq!(fence.run::<c_int>("a call", || Err(Errno(7))), -7);
+        let answer: isize = fence.run("a call", || panic!("on purpose"));
+        assert_eq!(answer, -(FI_EOTHER as isize));
+        assert!(!fence.is_open());
+        assert_eq!(fence.run::<c_int>("a call", || Ok(3)), -FI_EOTHER);
+        assert_eq!(guard::<c_int>("a call", || panic!("on purpose")), -FI_EOTHER);
+    }
+}

@@ -1,0 +1,1 @@
+//! getinfo: what is offered, and the matching of hints.

@@ -1,0 +1,54 @@
+//! The libfabric provider `doorbell`: clients of libfabric (MPI, SHMEM, GASNet) run on doorbell unchanged.
+//!
+//! ```text
+//!   client ── libfabric.so.1 ── fi_prov_ini, getinfo, fabric        once, through the library
+//!     └────── tables of the objects ── this crate ── Pml ── rails   each call, without the library
+//! ```
+//!
+//! libfabric loads `libdoorbell_fi.so` from the folders of `FI_PROVIDER_PATH`. The file links nothing of
+//! libfabric and exports one symbol, [`fi_prov_ini`]; types and constants are those of `libfabric-sys`.
+//!
+//! # Objects
+//! An object is a structure of libfabric with our fields behind it (`object`). All objects of a domain share
+//! its state (`domain`): the member that owns the rails, the queues and the endpoints. A call enters it
+//! through `Domain::run`, which holds the domain's lock where the client's threading model needs one, and
+//! through the fence (`fence`), which no unwind passes.
+//!
+//! # Tables
+//! Every entry of every table is set, and each table is followed by spare refusing entries, since the headers
+//! of newer releases call entries without looking at the table's size (`refuse`).
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `errno`, `fence`, `object`, `refuse` | what every call and every object need |
+//! | `log`, `params` | libfabric's own log and parameters, where it is found |
+//! | `info/` | getinfo: what is offered, and the matching of hints |
+//! | `fabric`, `domain`, `eq`, `av`, `mr`, `wait` | the objects without data path |
+//! | `cq/`, `cntr`, `ep/`, `msg`, `tagged`, `ops` | queues, counters, endpoints, messages |
+#![deny(unsafe_code)]
+#![allow(unsafe_code, reason = "an interface of C: every call takes pointers")]
+#![allow(dead_code, reason = "the objects that use these come one by one")]
+
+mod av;
+mod cntr;
+mod cq;
+mod domain;
+mod entry;
+mod ep;
+mod eq;
+mod errno;
+mod fabric;
+mod fence;
+mod info;
+mod log;
+mod member;
+mod mr;
+mod msg;
+mod object;
+mod ops;
+mod params;
+mod refuse;
+mod tagged;
+mod wait;
+
+pub use entry::fi_prov_ini;

@@ -1,0 +1,1 @@
+//! Parameters: settings by their names in libfabric.

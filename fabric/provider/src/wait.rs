@@ -1,0 +1,1 @@
+//! Waits: descriptors, wait sets and poll sets.
