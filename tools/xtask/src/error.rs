@@ -80,6 +80,9 @@ pub enum Error {
     /// Headers of libfabric could not be measured.
     #[error("{0}")]
     Headers(String),
+    /// The provider could not be built or loaded.
+    #[error("{0}")]
+    Provider(String),
     /// What has changed could not be found out.
     #[error("{0}")]
     Changed(String),

@@ -7,13 +7,16 @@
 //! over a faulty simulated network, `soak` exchanges messages for a long time, `links` measures the udp rail
 //! between two hosts, `rails` breaks links under several of them, `instructions` counts what a message costs,
 //! `lab` proves in emulated machines what needs other NICs and kernels, `clients` runs programs of others
-//! over libportals, `ofi-layouts` compares libfabric's headers with the types of `fabric/libfabric-sys`.
+//! over libportals, `ofi-layouts` compares libfabric's headers with the types of `fabric/libfabric-sys`,
+//! `provider` installs the provider for libfabric, `fabtests` runs libfabric's own tests over it,
+//! `mpi-clients` several MPIs.
 #![forbid(unsafe_code)]
 
 mod arrows;
 pub mod child;
 mod clients;
 pub mod error;
+mod fabtests;
 mod fuzz;
 mod instructions;
 mod lab;
@@ -21,13 +24,17 @@ mod lexer;
 mod licences;
 mod links;
 mod lock;
+mod mpi_clients;
 mod ofi_layouts;
 mod prose;
+mod provider;
 mod rails;
+mod results;
 mod simulate;
 mod soak;
 mod test;
 mod tree;
+mod workshop;
 mod workspace;
 
 use std::process::ExitCode;
@@ -73,6 +80,15 @@ enum Command {
     /// Measure libfabric's headers, and compare them with the types of fabric/libfabric-sys
     #[command(after_help = ofi_layouts::HELP)]
     OfiLayouts(ofi_layouts::Options),
+    /// Build the provider for libfabric, check the library, and install it where libfabric finds it
+    #[command(after_help = provider::HELP)]
+    Provider(provider::Options),
+    /// Build libfabric's own tests from a source tree, and run them over our provider and the built-in ones
+    #[command(after_help = fabtests::HELP)]
+    Fabtests(fabtests::Options),
+    /// Run the MPIs of PyPI and of the system over our provider and others
+    #[command(after_help = mpi_clients::HELP)]
+    MpiClients(mpi_clients::Options),
     /// Prove in emulated machines what needs NICs and kernels that this one does not have
     #[command(after_help = lab::HELP)]
     Lab(lab::Options),
@@ -111,6 +127,10 @@ Examples:
   cargo xtask clients --from ~/src     Open MPI, OpenSHMEM, GASNet over libportals, from source trees there
   cargo xtask ofi-layouts --headers /usr/include
                                        libfabric's headers against the types of fabric/libfabric-sys
+  cargo xtask provider --into DIR      the provider for libfabric, checked and installed
+  cargo xtask fabtests --from ~/src/libfabric
+                                       libfabric's own tests over our provider, shm, tcp, sockets, udp;ofi_rxd
+  cargo xtask mpi-clients              MPICH, Open MPI and mpi4py's tests over our provider, tcp, shm
   cargo xtask fuzz --seconds 600       ten minutes of each fuzzer
   cargo xtask soak usnic --minutes 60  an hour of mixed traffic over a modelled VIC; see its --help
   cargo xtask simulate --seeds 200     200 seeds over each class of faults; see its --help";
@@ -140,6 +160,9 @@ fn run(cli: Cli) -> Result<bool, Error> {
         Command::Instructions(options) => instructions::run(&workspace, &options),
         Command::Clients(options) => clients::run(&workspace, &options),
         Command::OfiLayouts(options) => ofi_layouts::run(&workspace, &options),
+        Command::Provider(options) => provider::run(&workspace, &options),
+        Command::Fabtests(options) => fabtests::run(&workspace, &options),
+        Command::MpiClients(options) => mpi_clients::run(&workspace, &options),
         Command::Lab(options) => lab::run(&workspace, &options),
         Command::Fuzz(options) => fuzz::run(&workspace, &options),
         Command::Soak { arguments } => soak::run(&workspace, &arguments),
@@ -165,6 +188,9 @@ mod tests {
             "rails",
             "instructions",
             "clients",
+            "provider",
+            "fabtests",
+            "mpi-clients",
             "lab",
             "fuzz",
             "simulate",

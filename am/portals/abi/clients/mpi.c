@@ -1,9 +1,10 @@
 /*
  * Checks byte by byte what an MPI library does over its network: `mpi TEST`, under any launcher, with two
  * ranks or more. `mpi` alone lists the tests. `cargo xtask clients` runs each with Open MPI over
- * libportals.
+ * libportals, `cargo xtask mpi-clients` with several MPIs over libfabric.
  */
 #include <mpi.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -284,6 +285,110 @@ static void matched_probe(void)
     }
 }
 
+/* Looks without waiting: at nothing, then at what has come; and a receive that nothing matches is cancelled. */
+static void immediate_probe(void)
+{
+    int left = (rank + size - 1) % size, right = (rank + 1) % size, flag = 1;
+    MPI_Iprobe(MPI_ANY_SOURCE, 77, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    CHECK(!flag);
+    for (int at = 0; at < LENGTHS; at++) {
+        MPI_Request request;
+        MPI_Status  status;
+        fill(here, lengths[at], (unsigned)(rank + at));
+        MPI_Isend(here, lengths[at], MPI_BYTE, right, at, MPI_COMM_WORLD, &request);
+        for (flag = 0; !flag;) MPI_Iprobe(left, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, &status);
+        received(&status, left, at, lengths[at]);
+        MPI_Recv(there, lengths[at], MPI_BYTE, left, at, MPI_COMM_WORLD, &status);
+        check(there, lengths[at], (unsigned)(left + at));
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+}
+
+static void cancel(void)
+{
+    int left = (rank + size - 1) % size, right = (rank + 1) % size;
+    for (int turn = 0; turn < 100; turn++) {
+        MPI_Request never, comes;
+        MPI_Status  status;
+        int         flag;
+        MPI_Irecv(there, 1000, MPI_BYTE, left, 1, MPI_COMM_WORLD, &never);
+        MPI_Irecv(there + 1000, 1000, MPI_BYTE, left, 2, MPI_COMM_WORLD, &comes);
+        MPI_Cancel(&never);
+        MPI_Wait(&never, &status);
+        MPI_Test_cancelled(&status, &flag);
+        CHECK(flag);
+        MPI_Barrier(MPI_COMM_WORLD);
+        fill(here, 1000, (unsigned)(rank + turn));
+        MPI_Send(here, 1000, MPI_BYTE, right, 2, MPI_COMM_WORLD);
+        MPI_Wait(&comes, &status);
+        MPI_Test_cancelled(&status, &flag);
+        CHECK(!flag);
+        check(there + 1000, 1000, (unsigned)(left + turn));
+        /* What was cancelled takes no message any more. */
+        MPI_Send(here, 8, MPI_BYTE, right, 1, MPI_COMM_WORLD);
+        MPI_Recv(there, 8, MPI_BYTE, left, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+}
+
+/* From 1 byte to 4 MiB to each rank. */
+static void all_to_all(void)
+{
+    unsigned char *sent = malloc((size_t)MOST * (size_t)size), *got = malloc((size_t)MOST * (size_t)size);
+    CHECK(sent && got);
+    for (int each = 1; each <= MOST; each *= 4) {
+        for (int to = 0; to < size; to++) fill(sent + (size_t)to * (size_t)each, each, (unsigned)(rank * 100 + to));
+        memset(got, 0, (size_t)each * (size_t)size);
+        MPI_Alltoall(sent, each, MPI_BYTE, got, each, MPI_BYTE, MPI_COMM_WORLD);
+        for (int of = 0; of < size; of++) check(got + (size_t)of * (size_t)each, each, (unsigned)(of * 100 + rank));
+    }
+    free(sent);
+    free(got);
+}
+
+/* The last thing that a rank does before it ends is to send: the message arrives. */
+static void last_message(void)
+{
+    enum { LENGTH = 64 };
+    if (rank == 0) {
+        usleep(200000);
+        for (int from = 1; from < size; from++) {
+            MPI_Recv(there, LENGTH, MPI_BYTE, from, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            check(there, LENGTH, (unsigned)from);
+        }
+    } else {
+        fill(here, LENGTH, (unsigned)rank);
+        MPI_Send(here, LENGTH, MPI_BYTE, 0, 9, MPI_COMM_WORLD);
+    }
+}
+
+enum { THREADS = 4, ROUNDS = 500 };
+
+/* One thread of a rank and the one of the same number of its neighbour, with tags of their own. */
+static void *thread(void *number)
+{
+    int           tag = (int)(size_t)number, peer = rank ^ 1;
+    unsigned char sent[2000], got[2000];
+    for (int turn = 0; turn < ROUNDS && peer < size; turn++) {
+        int        length = turn * 4;
+        MPI_Status status;
+        fill(sent, length, (unsigned)(rank * 10 + tag + turn));
+        MPI_Sendrecv(sent, length, MPI_BYTE, peer, tag, got, length, MPI_BYTE, peer, tag, MPI_COMM_WORLD, &status);
+        received(&status, peer, tag, length);
+        check(got, length, (unsigned)(peer * 10 + tag + turn));
+    }
+    return NULL;
+}
+
+static void threads(void)
+{
+    pthread_t started[THREADS];
+    int       level;
+    MPI_Query_thread(&level);
+    CHECK(level == MPI_THREAD_MULTIPLE);
+    for (size_t at = 0; at < THREADS; at++) CHECK(pthread_create(&started[at], NULL, thread, (void *)at) == 0);
+    for (int at = 0; at < THREADS; at++) pthread_join(started[at], NULL);
+}
+
 static void barrier(void)
 {
     for (int turn = 0; turn < 500; turn++) MPI_Barrier(MPI_COMM_WORLD);
@@ -492,41 +597,47 @@ static void compare_and_swap(void)
 static const struct {
     const char *name;
     void (*run)(void);
+    enum { PLAIN, NEEDS_THREADS, ENDS_BY_ITSELF } needs;
 } tests[] = {
-    {"hello", hello},
-    {"ring", ring},
-    {"send", standard},
-    {"ssend", synchronous},
-    {"rsend", ready},
-    {"bsend", buffered},
-    {"isend", nonblocking},
-    {"issend", nonblocking_synchronous},
-    {"unexpected", unexpected},
-    {"unexpected-ssend", unexpected_synchronous},
-    {"sendrecv", exchange},
-    {"tags", tags},
-    {"any-source", any_source},
-    {"flood", flood},
-    {"truncated", truncated},
-    {"persistent", persistent},
-    {"mprobe", matched_probe},
-    {"barrier", barrier},
-    {"bcast", broadcast},
-    {"reduce", reduce},
-    {"gather", gather},
-    {"nonblocking-collectives", nonblocking_collectives},
-    {"communicators", communicators},
-    {"fence", fence},
-    {"accumulate", accumulate},
-    {"locks", locks},
-    {"groups", groups},
-    {"compare-and-swap", compare_and_swap},
+    {"hello", hello, PLAIN},
+    {"ring", ring, PLAIN},
+    {"send", standard, PLAIN},
+    {"ssend", synchronous, PLAIN},
+    {"rsend", ready, PLAIN},
+    {"bsend", buffered, PLAIN},
+    {"isend", nonblocking, PLAIN},
+    {"issend", nonblocking_synchronous, PLAIN},
+    {"unexpected", unexpected, PLAIN},
+    {"unexpected-ssend", unexpected_synchronous, PLAIN},
+    {"sendrecv", exchange, PLAIN},
+    {"tags", tags, PLAIN},
+    {"any-source", any_source, PLAIN},
+    {"flood", flood, PLAIN},
+    {"truncated", truncated, PLAIN},
+    {"persistent", persistent, PLAIN},
+    {"mprobe", matched_probe, PLAIN},
+    {"iprobe", immediate_probe, PLAIN},
+    {"cancel", cancel, PLAIN},
+    {"alltoall", all_to_all, PLAIN},
+    {"last-message", last_message, ENDS_BY_ITSELF},
+    {"threads", threads, NEEDS_THREADS},
+    {"barrier", barrier, PLAIN},
+    {"bcast", broadcast, PLAIN},
+    {"reduce", reduce, PLAIN},
+    {"gather", gather, PLAIN},
+    {"nonblocking-collectives", nonblocking_collectives, PLAIN},
+    {"communicators", communicators, PLAIN},
+    {"fence", fence, PLAIN},
+    {"accumulate", accumulate, PLAIN},
+    {"locks", locks, PLAIN},
+    {"groups", groups, PLAIN},
+    {"compare-and-swap", compare_and_swap, PLAIN},
 };
 
 int main(int count, char **words)
 {
     enum { TESTS = sizeof tests / sizeof *tests };
-    int at = 0;
+    int at = 0, level;
     if (count != 2) {
         for (at = 0; at < TESTS; at++) puts(tests[at].name);
         return count == 1 ? 0 : 2;
@@ -536,14 +647,14 @@ int main(int count, char **words)
         fprintf(stderr, "there is no test %s; without a name this program lists them\n", words[1]);
         return 2;
     }
-    MPI_Init(&count, &words);
+    MPI_Init_thread(&count, &words, tests[at].needs == NEEDS_THREADS ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     here  = malloc(2 * MOST);
     there = malloc(2 * MOST);
     CHECK(here && there);
     tests[at].run();
-    MPI_Barrier(MPI_COMM_WORLD);
+    if (tests[at].needs != ENDS_BY_ITSELF) MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) printf("%s: passed, %d ranks\n", words[1], size);
     free(here);
     free(there);

@@ -1,9 +1,8 @@
 //! A list of entries that the library allocated, and gives back at its end.
 
-use std::ffi::CStr;
 use std::fmt;
 
-use super::{CallError, Library};
+use super::{CallError, Library, text};
 use crate::abi::info::fi_info;
 
 /// A list of entries of `fi_getinfo`, or hints for it.
@@ -134,14 +133,4 @@ impl InfoList {
     pub fn names(&self) -> Vec<Names> {
         self.iter().map(Names::of).collect()
     }
-}
-
-/// Copies a C string; that of a null pointer is empty.
-fn text(pointer: *const std::ffi::c_char) -> String {
-    if pointer.is_null() {
-        return String::new();
-    }
-    // SAFETY: not null, so a text of the library that ends with a zero byte.
-    let text = unsafe { CStr::from_ptr(pointer) };
-    text.to_string_lossy().into_owned()
 }

@@ -11,6 +11,7 @@
 mod error;
 mod info;
 mod loader;
+mod provider;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ use crate::level::Level;
 
 pub use self::error::{CallError, LibraryError};
 pub use self::info::{InfoIter, InfoList, Names};
+pub use self::provider::ProviderFile;
 
 /// The name of the library, for all releases since 1.0.
 pub const LIBRARY: &CStr = c"libfabric.so.1";
@@ -264,4 +266,14 @@ impl Library {
             text: self.strerror(result),
         })
     }
+}
+
+/// Copies a C string; that of a null pointer is empty.
+fn text(pointer: *const c_char) -> String {
+    if pointer.is_null() {
+        return String::new();
+    }
+    // SAFETY: not null, so a text of the library that ends with a zero byte.
+    let text = unsafe { CStr::from_ptr(pointer) };
+    text.to_string_lossy().into_owned()
 }

@@ -24,7 +24,7 @@ fn version(major: u16, minor: u16) -> String {
 }
 
 /// Makes a library of C text; `None` where there is no compiler.
-fn make(test: &str, folder: &Path, name: &str, text: &str) -> Option<PathBuf> {
+pub(super) fn make(test: &str, folder: &Path, name: &str, text: &str) -> Option<PathBuf> {
     if let Some(reason) = doorbell_testing::skip::lacking("gcc", "gcc") {
         doorbell_testing::skipped(test, &reason);
         return None;

@@ -12,20 +12,19 @@
 mod known;
 mod network;
 mod recipes;
-mod table;
 mod trees;
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::child::{Ended, Nursery};
+use crate::child::Ended;
 use crate::error::Error;
+use crate::results::{Row, Table};
+use crate::workshop::{Workshop, copied, how, need};
 use crate::workspace::{Workspace, cargo};
 use network::Network;
 use recipes::{Launcher, Suite};
-use table::{Row, Table};
 use trees::Client;
 
 pub(crate) const HELP: &str = "\
@@ -41,9 +40,6 @@ Examples:
   cargo xtask clients --from ~/src --only openmpi --network shm --ranks 2
   cargo xtask clients --from ~/src --only gasnet --test testam --keep-going
   cargo xtask clients --from ~/src --table target/clients/table.md";
-
-/// What a build may take.
-const BUILD: Duration = Duration::from_secs(3 * 3600);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -82,23 +78,16 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
         .from
         .canonicalize()
         .map_err(Error::file("find", &options.from))?;
-    for (program, package) in [("gcc", "gcc"), ("make", "make"), ("mpiexec.hydra", "mpich")] {
-        if !is_on_path(program) {
-            return Err(Error::Lab(format!(
-                "{program} is not on PATH; install package {package}"
-            )));
-        }
-    }
+    need(&[("gcc", "gcc"), ("make", "make"), ("mpiexec.hydra", "mpich")])?;
     let stage = Stage {
-        work: workspace.target.join("clients"),
+        shop: Workshop::new(workspace.target.join("clients"))?,
         root: workspace.root.clone(),
-        nursery: Nursery::new()?,
         limit: Duration::from_secs(options.limit),
     };
     let library = stage.library(workspace, &options.profile)?;
     let trees = trees::find(&from)?;
     stage.prefix(&library, trees.get(&Client::Reference).map(PathBuf::as_path))?;
-    let mut table = Table::default();
+    let mut table = Table::new("network", known::KNOWN);
     for client in Client::ALL
         .iter()
         .filter(|client| options.only.is_empty() || options.only.contains(client))
@@ -131,32 +120,23 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     Ok(table.is_good())
 }
 
-/// Whether a program is on the path.
-fn is_on_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
-}
-
 /// The folders in which everything is built and run.
 pub(crate) struct Stage {
     /// The folder `target/clients`.
-    work: PathBuf,
+    shop: Workshop,
     root: PathBuf,
-    nursery: Nursery,
     limit: Duration,
 }
 
 impl Stage {
     /// Returns a folder below ours.
     pub(crate) fn folder(&self, name: &str) -> Result<PathBuf, Error> {
-        let folder = self.work.join(name);
-        std::fs::create_dir_all(&folder).map_err(Error::file("create", &folder))?;
-        Ok(folder)
+        self.shop.folder(name)
     }
 
     /// Returns the folder in which the clients find our header and library.
     pub(crate) fn installed(&self) -> PathBuf {
-        self.work.join("prefix")
+        self.shop.path("prefix")
     }
 
     fn library(&self, workspace: &Workspace, profile: &str) -> Result<PathBuf, Error> {
@@ -190,18 +170,7 @@ impl Stage {
 
     /// Runs a step of a build; its output is in a file that an error names.
     pub(crate) fn built(&self, command: &mut Command, name: &str) -> Result<(), Error> {
-        let path = self.folder("logs")?.join(format!("{name}.log"));
-        let log = File::create(&path).map_err(Error::file("create", &path))?;
-        let shown = command.get_program().to_string_lossy().into_owned();
-        eprintln!("  {name}: {shown} … (log: {})", path.display());
-        match self.nursery.run(command, &log, BUILD, &mut |_| ())? {
-            Ended::Exit(status) if status.success() => Ok(()),
-            ended => Err(Error::Lab(format!(
-                "{shown} of {name} did not succeed ({}); see the last lines of {}",
-                how(&ended),
-                path.display()
-            ))),
-        }
+        self.shop.built(command, name)
     }
 
     /// Runs each test of a suite over one network.
@@ -249,11 +218,8 @@ impl Stage {
                 command.current_dir(folder);
             }
             let name = format!("{}-{}-{network}-{ranks}", suite.client, case.name);
-            let path = self
-                .folder("logs")?
-                .join(format!("{}.log", name.replace([':', '/'], "-")));
-            let log = File::create(&path).map_err(Error::file("create", &path))?;
-            let ended = self.nursery.run(&mut command, &log, self.limit, &mut |_| ())?;
+            let path = self.shop.log(&name)?;
+            let ended = self.shop.run(&mut command, &path, self.limit)?;
             // Clients write any bytes; what cannot be read at all has not passed.
             let output = std::fs::read(&path);
             let is_well = output.is_ok_and(|bytes| !(case.failed)(&String::from_utf8_lossy(&bytes)));
@@ -280,21 +246,6 @@ impl Stage {
 fn cores() -> Option<u32> {
     let cores = std::thread::available_parallelism().ok()?;
     u32::try_from(cores.get()).ok()
-}
-
-/// Returns how a program ended, in words.
-fn how(ended: &Ended) -> String {
-    match ended {
-        Ended::Exit(status) => status.to_string(),
-        Ended::TimedOut => "it did not end in time".to_owned(),
-    }
-}
-
-/// Copies a file in one step: what runs from the old one goes on.
-fn copied(from: &Path, to: &Path) -> Result<(), Error> {
-    let beside = to.with_extension("new");
-    std::fs::copy(from, &beside).map_err(Error::file("copy", from))?;
-    std::fs::rename(&beside, to).map_err(Error::file("create", to))
 }
 
 impl Launcher {

@@ -7,6 +7,7 @@ use std::process::Command;
 use super::Stage;
 use super::trees::Client;
 use crate::error::Error;
+use crate::workshop::{copied, once};
 
 /// The tests of a client, ready to run.
 pub(crate) struct Suite {
@@ -65,21 +66,8 @@ pub(crate) fn build(stage: &Stage, client: Client, tree: &Path) -> Result<Suite,
     }
 }
 
-/// Runs a step once: what it makes stays for the next run.
-fn once(folder: &Path, name: &str, step: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
-    let mark = folder.join(format!(".{name}-is-done"));
-    if mark.is_file() {
-        return Ok(());
-    }
-    step()?;
-    std::fs::write(&mark, "").map_err(Error::file("create", &mark))
-}
-
 fn make(stage: &Stage, folder: &Path, targets: &[&str], name: &str) -> Result<(), Error> {
-    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut command = Command::new("make");
-    command.arg(format!("-j{jobs}")).args(targets).current_dir(folder);
-    stage.built(&mut command, name)
+    stage.shop.make(folder, targets, name)
 }
 
 /// Runs a configure script outside of its tree.
@@ -97,32 +85,6 @@ fn configure(stage: &Stage, tree: &Path, folder: &Path, words: &[String], name: 
     stage.built(&mut command, name)
 }
 
-/// Copies a tree whose configure script has to be made: trees are not changed.
-fn with_configure(stage: &Stage, tree: &Path, autogen: &[&str], name: &str) -> Result<PathBuf, Error> {
-    if tree.join("configure").is_file() {
-        return Ok(tree.to_path_buf());
-    }
-    let copy = copy_of(stage, tree, name)?;
-    once(&stage.folder("trees")?, &format!("{name}-autogen"), || {
-        let mut command = Command::new(copy.join(autogen[0]));
-        command.args(&autogen[1..]).current_dir(&copy);
-        stage.built(&mut command, &format!("{name}-autogen"))
-    })?;
-    Ok(copy)
-}
-
-/// Copies a tree whose build writes into it.
-fn copy_of(stage: &Stage, tree: &Path, name: &str) -> Result<PathBuf, Error> {
-    let trees = stage.folder("trees")?;
-    let copy = trees.join(name);
-    once(&trees, name, || {
-        let mut command = Command::new("cp");
-        command.args(["-a", "--no-target-directory"]).arg(tree).arg(&copy);
-        stage.built(&mut command, &format!("{name}-copy"))
-    })?;
-    Ok(copy)
-}
-
 /// Returns the options with which gcc finds and links our library.
 fn against_ours(stage: &Stage) -> [String; 3] {
     let prefix = stage.installed();
@@ -138,7 +100,7 @@ fn against_ours(stage: &Stage) -> [String; 3] {
 pub(crate) fn pmi(stage: &Stage, tree: &Path) -> Result<(), Error> {
     let runtime = tree.join("src/runtime");
     let include = stage.folder("prefix/include/portals4")?;
-    super::copied(&runtime.join("portals4/pmi.h"), &include.join("pmi.h"))?;
+    copied(&runtime.join("portals4/pmi.h"), &include.join("pmi.h"))?;
     let config = stage.folder("pmi")?;
     // The options that its own configure would find here.
     let found: String = [
@@ -328,7 +290,7 @@ fn mpi4py(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
             "mpi4py needs Open MPI; put that tree beside it".to_owned(),
         ));
     }
-    let tree = copy_of(stage, tree, "mpi4py")?;
+    let tree = stage.shop.copy_of(tree, "mpi4py")?;
     let folder = stage.folder("mpi4py")?;
     let lib = folder.join("lib");
     once(&folder, "build", || {
@@ -381,7 +343,7 @@ fn open_shmem(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
             tree.display()
         )));
     }
-    let tree = with_configure(stage, tree, &["autogen.sh"], "openshmem")?;
+    let tree = stage.shop.with_configure(tree, &["autogen.sh"], "openshmem")?;
     let folder = stage.folder("openshmem")?;
     let words = [
         format!("--with-portals4={}", stage.installed().display()),
@@ -439,7 +401,9 @@ fn gasnet(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
             "GASNet needs the PMI library of Sandia's Portals 4; put that tree beside it".to_owned(),
         ));
     }
-    let tree = with_configure(stage, tree, &["Bootstrap", "-y", "-n"], "gasnet")?;
+    let tree = stage
+        .shop
+        .with_configure(tree, &["Bootstrap", "-y", "-n"], "gasnet")?;
     let folder = stage.folder("gasnet")?;
     let words: Vec<String> = ["ibv", "mpi", "udp", "smp", "mxm", "psm", "ofi", "pami", "pshm"]
         .iter()
@@ -472,7 +436,7 @@ fn gasnet(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
             }
             for program in built {
                 let to = programs.join(program.file_name().unwrap_or_default());
-                super::copied(&program, &to)?;
+                copied(&program, &to)?;
             }
             Ok(())
         })?;
@@ -568,20 +532,6 @@ mod tests {
         assert_eq!(found[0].source, "test_init.c");
         assert_eq!(found[1].source, "test_put.c");
         assert_eq!(found[1].defines, ["-DMATCHING=0", "-DPHYSICAL_ADDR=1"]);
-    }
-
-    #[test]
-    fn a_step_is_done_once_and_again_where_it_failed() {
-        let folder = tempfile::tempdir().unwrap();
-        let count = std::cell::Cell::new(0);
-        let step = |works: bool| {
-            once(folder.path(), "step", || {
-                count.set(count.get() + 1);
-                works.then_some(()).ok_or_else(|| Error::Lab("no".to_owned()))
-            })
-        };
-        assert!(step(false).is_err() && step(true).is_ok() && step(true).is_ok());
-        assert_eq!(count.get(), 2);
     }
 
     #[test]

@@ -33,7 +33,7 @@ impl Client {
     ];
 
     /// Returns the name of the client, as on the command line.
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Reference => "reference",
             Self::OpenMpi => "openmpi",

@@ -1,0 +1,217 @@
+//! The results of all providers: a table for people, the same as JSON.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use super::OURS;
+use super::outcome::{Test, Verdict};
+use super::script::Set;
+use super::source::Built;
+use crate::error::Error;
+
+/// The JSON of `cargo xtask fabtests`.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    schema: &'static str,
+    /// The release of the tests.
+    fabtests: String,
+    /// The release of the libfabric that they ran over.
+    libfabric: String,
+    set: &'static str,
+    providers: Vec<Row>,
+}
+
+/// The results over one provider.
+#[derive(Debug, Serialize)]
+pub(super) struct Row {
+    provider: String,
+    passed: usize,
+    failed: usize,
+    not_run: usize,
+    excluded: usize,
+    /// Tests of RDM endpoints, and how many of them passed.
+    rdm: usize,
+    rdm_passed: usize,
+    tests: Vec<Test>,
+}
+
+impl Row {
+    pub(super) fn new(provider: &str, tests: Vec<Test>) -> Self {
+        let count = |result: Verdict| tests.iter().filter(|test| test.result == result).count();
+        let rdm = || tests.iter().filter(|test| test.is_rdm());
+        Self {
+            provider: provider.to_owned(),
+            passed: count(Verdict::Passed),
+            failed: count(Verdict::Failed),
+            not_run: count(Verdict::NotRun),
+            excluded: count(Verdict::Excluded),
+            rdm: rdm().count(),
+            rdm_passed: rdm().filter(|test| test.result == Verdict::Passed).count(),
+            tests,
+        }
+    }
+
+    /// Returns the counts in a line.
+    pub(super) fn line(&self) -> String {
+        format!(
+            "{} passed, {} failed, {} not run, {} excluded",
+            self.passed, self.failed, self.not_run, self.excluded
+        )
+    }
+
+    fn failures(&self) -> impl Iterator<Item = &Test> {
+        self.tests.iter().filter(|test| test.result == Verdict::Failed)
+    }
+
+    fn has_passed(&self, name: &str) -> bool {
+        let mut passed = self.tests.iter().filter(|test| test.result == Verdict::Passed);
+        passed.any(|test| test.name == name)
+    }
+}
+
+impl Report {
+    pub(super) fn new(set: Set, built: &Built) -> Self {
+        Self {
+            schema: "doorbell.fabtests/1",
+            fabtests: built.release.clone(),
+            libfabric: built.libfabric.to_string(),
+            set: set.word(),
+            providers: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, row: Row) {
+        self.providers.push(row);
+    }
+
+    /// Whether nothing failed over our provider.
+    pub(super) fn is_good(&self) -> bool {
+        self.ours().is_none_or(|row| row.failed == 0)
+    }
+
+    fn ours(&self) -> Option<&Row> {
+        self.providers.iter().find(|row| row.provider == OURS)
+    }
+
+    /// Returns the tests that pass over another provider and not over ours, with that provider.
+    fn behind(&self) -> Vec<(&str, &str)> {
+        let Some(ours) = self.ours() else {
+            return Vec::new();
+        };
+        let others = || self.providers.iter().filter(|row| row.provider != OURS);
+        let missing = ours
+            .tests
+            .iter()
+            .filter(|test| test.is_rdm() && test.result != Verdict::Passed);
+        missing
+            .filter_map(|test| {
+                let other = others().find(|row| row.has_passed(&test.name))?;
+                Some((test.name.as_str(), other.provider.as_str()))
+            })
+            .collect()
+    }
+
+    pub(super) fn to_json(&self) -> Result<String, Error> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| Error::Lab(error.to_string()))?;
+        Ok(text + "\n")
+    }
+
+    pub(super) fn markdown(&self) -> String {
+        let mut text = format!(
+            "fabtests {}, set {}, over libfabric {}\n\n| provider | passed | failed | not run | excluded | of RDM |\n\
+             |---|---|---|---|---|---|\n",
+            self.fabtests, self.set, self.libfabric
+        );
+        for row in &self.providers {
+            // Writing into memory cannot fail.
+            _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {} | {} of {} |",
+                row.provider, row.passed, row.failed, row.not_run, row.excluded, row.rdm_passed, row.rdm
+            );
+        }
+        for row in &self.providers {
+            for test in row.failures() {
+                _ = writeln!(text, "\nfailed over {}: {}", row.provider, test.name);
+                for line in &test.last_lines {
+                    _ = writeln!(text, "    {line}");
+                }
+            }
+        }
+        let behind = self.behind();
+        if !behind.is_empty() {
+            text.push_str("\npassed over another provider, and not over ours:\n");
+        }
+        for (test, provider) in behind {
+            _ = writeln!(text, "    {test} ({provider})");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    use libfabric_sys::Level;
+
+    fn test(name: &str, result: Verdict) -> Test {
+        Test {
+            name: name.to_owned(),
+            result,
+            seconds: 1,
+            last_lines: if result == Verdict::Failed {
+                vec!["ret=-38".to_owned()]
+            } else {
+                Vec::new()
+            },
+        }
+    }
+
+    fn report() -> Report {
+        let built = Built {
+            release: "2.6.0".to_owned(),
+            libfabric: Level::new(2, 6),
+            programs: PathBuf::new(),
+            library: PathBuf::new(),
+            tests: PathBuf::new(),
+        };
+        Report::new(Set::Quick, &built)
+    }
+
+    #[test]
+    fn a_failure_over_another_provider_is_shown_and_none_of_ours() {
+        let mut report = report();
+        report.add(Row::new("tcp", vec![test("fi_rdm", Verdict::Failed)]));
+        report.add(Row::new(OURS, vec![test("fi_rdm", Verdict::Passed)]));
+        assert!(report.is_good());
+        let text = report.markdown();
+        assert!(text.contains("| tcp | 0 | 1 | 0 | 0 | 0 of 1 |"), "{text}");
+        assert!(text.contains("failed over tcp: fi_rdm\n    ret=-38\n"), "{text}");
+        assert!(!text.contains("passed over another"), "{text}");
+    }
+
+    #[test]
+    fn what_passes_elsewhere_and_not_here_is_listed() {
+        let mut report = report();
+        let here = vec![
+            test("fi_rdm", Verdict::Failed),
+            test("fi_rma_bw -e rdm", Verdict::NotRun),
+            test("fi_msg", Verdict::NotRun),
+        ];
+        report.add(Row::new(OURS, here));
+        let there = vec![
+            test("fi_rma_bw -e rdm", Verdict::Passed),
+            test("fi_msg", Verdict::Passed),
+            test("fi_rdm", Verdict::Failed),
+        ];
+        report.add(Row::new("shm", there));
+        assert!(!report.is_good());
+        assert_eq!(report.behind(), [("fi_rma_bw -e rdm", "shm")]);
+        let json: serde_json::Value = serde_json::from_str(&report.to_json().unwrap()).unwrap();
+        assert_eq!(json["schema"], "doorbell.fabtests/1");
+        assert_eq!(json["providers"][0]["tests"][1]["result"], "not_run");
+    }
+}

