@@ -125,10 +125,15 @@ pub enum Sent {
 pub struct Status {
     /// Receive: the sender of the message. Send: its destination. Multi-receive: our own rank.
     pub source: Rank,
+    /// The endpoint of the message's sender ([`PmlConfig::sources`](crate::PmlConfig::sources)); 0 where
+    /// senders have none.
+    pub endpoint: u8,
     /// The message's tag.
     pub tag: u64,
     /// The message's length. Multi-receive: bytes of the buffer that were filled.
     pub length: u64,
+    /// Receive: the sender's immediate data ([`Pml::set_immediate`](crate::Pml::set_immediate)). Send: none.
+    pub data: Option<u64>,
 }
 
 /// A message that a multi-receive buffer took.
@@ -140,7 +145,8 @@ pub struct Delivery {
     pub offset: u64,
     /// How many of its bytes lie there.
     pub delivered: u64,
-    /// Its sender, its tag, its full length. It is truncated when that is more than `delivered`.
+    /// Its sender, its tag, its full length, its data. It is truncated when its length is more than
+    /// `delivered`.
     pub status: Status,
     /// It arrived whole (up to truncation). False: its peer was lost or gave it up, or its checksum does not
     /// match; then the bytes mean nothing.
@@ -152,10 +158,14 @@ pub struct Delivery {
 pub struct Envelope {
     /// The sender of the message.
     pub source: Rank,
+    /// The endpoint of the sender.
+    pub endpoint: u8,
     /// The tag of the message.
     pub tag: u64,
     /// Its full length in bytes.
     pub length: u64,
+    /// The sender's immediate data.
+    pub data: Option<u64>,
 }
 
 /// A message taken out of matching by [`Pml::claim`](crate::Pml::claim): to be received or discarded by its

@@ -57,10 +57,15 @@ impl Arrivals for ArrivalHandler<'_> {
             Some(hot) if hot.expects(first) => {
                 hot.advance();
                 let context = (first >> 16) as u16;
+                if hot.is(about::UNUSUAL) {
+                    self.unusual(rank, (context, tag), &inbound);
+                    return;
+                }
                 if self.waiting.take(self.core, (rank, context, tag), &inbound) {
                     return;
                 }
-                self.core.on_eager(rank, self.rail, context, tag, &inbound);
+                self.core
+                    .on_eager::<false>(rank, self.rail, context, tag, &inbound);
             }
             Some(_) => self.core.other(rank, self.rail, head, &inbound),
             None => self.core.counters.drops.unknown_peer += 1,
@@ -76,6 +81,22 @@ impl Arrivals for ArrivalHandler<'_> {
         match self.core.operations.end(op) {
             Some(id) => self.core.operation_ended(id, outcome),
             None => self.core.counters.drops.unknown_operation += 1,
+        }
+    }
+}
+
+impl ArrivalHandler<'_> {
+    /// The expected message, of a sender that has endpoints or immediate data, or one of whose messages is
+    /// held.
+    #[inline(never)]
+    fn unusual(&mut self, rank: Rank, (context, tag): (u16, u64), inbound: &Inbound<'_>) {
+        let hot = &self.core.hot[rank];
+        let (plain, held) = (!hot.is(about::DATA | about::ENDPOINTS), hot.is(about::HELD));
+        if !(plain && self.waiting.take(self.core, (rank, context, tag), inbound)) {
+            self.core.on_eager::<true>(rank, self.rail, context, tag, inbound);
+        }
+        if held {
+            self.core.release_held(rank);
         }
     }
 }
@@ -100,6 +121,9 @@ impl Core {
             Some(_) => {}
         }
         match header.kind {
+            kind::MATCH if header.flags & flag::IMMEDIATE != 0 => {
+                self.on_immediate(rank, rail, &header, inbound);
+            }
             kind::MATCH => self.on_match(rank, rail, &header, inbound, MATCH_LEN, None),
             kind::CHECKED => self.on_checked(rank, rail, inbound),
             kind::RNDV | kind::RGET => self.on_announcement(rank, rail, inbound),
@@ -163,8 +187,38 @@ impl Core {
             remote: None,
             restart: 0,
             checksum,
+            data: None,
         };
         self.sequence(&envelope, inbound, at);
+    }
+
+    /// The immediate data of the messages behind this word.
+    #[cold]
+    fn on_immediate(&mut self, rank: Rank, rail: RailId, header: &MatchHeader, inbound: &Inbound<'_>) {
+        if inbound.len() != MATCH_LEN {
+            self.counters.drops.bad_range += 1;
+            return;
+        }
+        // From here on each message looks which data hold at its turn.
+        self.immediate.open(self.hot.len());
+        self.hot[rank].set(about::DATA);
+        let envelope = Envelope {
+            rank,
+            rail,
+            kind: kind::MATCH,
+            flags: header.flags & (flag::IMMEDIATE | flag::NO_DATA),
+            context: 0,
+            seq: header.seq.get(),
+            tag: header.tag.get(),
+            length: 0,
+            sender: 0,
+            body: 0,
+            remote: None,
+            restart: 0,
+            checksum: None,
+            data: None,
+        };
+        self.sequence(&envelope, inbound, MATCH_LEN);
     }
 
     fn on_announcement(&mut self, rank: Rank, rail: RailId, inbound: &Inbound<'_>) {
@@ -205,6 +259,7 @@ impl Core {
             remote,
             restart,
             checksum: header.checksum(),
+            data: None,
         };
         if again {
             self.restarted(&envelope, header.receiver.get(), inbound, RNDV_LEN);

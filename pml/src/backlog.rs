@@ -31,13 +31,22 @@ pub(crate) enum Task {
     Restart(RequestId),
 }
 
+/// What waits for its turn in the peer's sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Queued {
+    /// A send of which nothing has left.
+    Send(RequestId),
+    /// The immediate data of the sends behind it.
+    Data(Option<u64>),
+}
+
 /// What waits for a rail to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog {
     control: VecDeque<Control>,
     tasks: VecDeque<Task>,
-    /// Sends of which nothing has left, in order.
-    sends: VecDeque<RequestId>,
+    /// Sends of which nothing has left, and their immediate data, in order.
+    sends: VecDeque<Queued>,
 }
 
 impl Backlog {
@@ -89,22 +98,31 @@ impl Backlog {
 
     /// Adds a send.
     pub(crate) fn push_send(&mut self, id: RequestId) {
-        self.sends.push_back(id);
+        self.sends.push_back(Queued::Send(id));
     }
 
-    /// The send that is next.
-    pub(crate) fn first_send(&self) -> Option<RequestId> {
+    /// The sends from here on have these immediate data.
+    pub(crate) fn push_data(&mut self, data: Option<u64>) {
+        if let Some(Queued::Data(last)) = self.sends.back_mut() {
+            *last = data;
+        } else {
+            self.sends.push_back(Queued::Data(data));
+        }
+    }
+
+    /// The send that is next, or its immediate data.
+    pub(crate) fn first_send(&self) -> Option<Queued> {
         self.sends.front().copied()
     }
 
-    /// Takes out the send that was next.
+    /// Takes out what was next.
     pub(crate) fn pop_send(&mut self) {
         self.sends.pop_front();
     }
 
     /// Takes out a send, wherever it is.
     pub(crate) fn remove_send(&mut self, id: RequestId) {
-        self.sends.retain(|queued| *queued != id);
+        self.sends.retain(|queued| *queued != Queued::Send(id));
     }
 
     /// Whether nothing waits.
@@ -113,9 +131,13 @@ impl Backlog {
     }
 
     /// Forgets everything. Returns the sends that waited.
-    pub(crate) fn clear(&mut self) -> VecDeque<RequestId> {
+    pub(crate) fn clear(&mut self) -> impl Iterator<Item = RequestId> + use<> {
         self.control.clear();
         self.tasks.clear();
-        std::mem::take(&mut self.sends)
+        let queued = std::mem::take(&mut self.sends).into_iter();
+        queued.filter_map(|queued| match queued {
+            Queued::Send(id) => Some(id),
+            Queued::Data(_) => None,
+        })
     }
 }

@@ -103,9 +103,6 @@ impl BlockingRecv {
         core.counters.arrived += 1;
         core.counters.matched += 1;
         core.consume(rank, length as u64 + ENVELOPE);
-        if core.hot[rank].is(about::HELD) {
-            core.release_held(rank);
-        }
         true
     }
 }
@@ -173,7 +170,7 @@ impl<M: Message> Pml<M> {
         // A kept message may be the one: an announcement, or one that does not fit.
         let others = core.matcher.posted_len() != 0 || core.matcher.unexpected_load().messages != 0;
         let hot = core.hot.get_mut(from)?;
-        if others || hot.is(about::LOST | about::SELF | about::HELD | about::UNMET) {
+        if others || hot.is(about::LOST | about::SELF | about::UNMET | about::UNUSUAL) {
             return None;
         }
         if !core.work.is_empty() {

@@ -14,6 +14,16 @@ impl<T> ByRank<T> {
         Self((0..size).map(Rank).map(make).collect())
     }
 
+    /// Adds the row of the next rank.
+    pub(crate) fn push(&mut self, row: T) {
+        self.0.push(row);
+    }
+
+    /// Returns the number of rows.
+    pub(crate) fn len(&self) -> u32 {
+        self.0.len() as u32
+    }
+
     /// The row of a number that may be no rank of the job.
     #[inline]
     pub(crate) fn get(&self, rank: Rank) -> Option<&T> {

@@ -33,8 +33,16 @@ pub enum Resume {
 pub struct PmlConfig {
     /// Our rank; below `size`.
     pub rank: Rank,
-    /// Number of ranks in the job.
+    /// Number of ranks in the job; of a member without one, which learns its peers later
+    /// ([`Pml::add_peer`](crate::Pml::add_peer)), 1.
     pub size: u32,
+    /// The most ranks that there may be at a time, our own included, when peers are added; at most 2^24. A
+    /// number below `size` means `size`.
+    pub peers_most: u32,
+    /// The bits of a context that name the endpoint of the message's sender, among the lowest eight; zero:
+    /// senders have no endpoints. Receives are posted with contexts in which these bits are zero, and name
+    /// the endpoint in their [`Source`](crate::Source). The same at all peers.
+    pub sources: u16,
     /// Seed of the matching hash: random, and unknown to the peers.
     pub seed: u64,
     /// Longest payload that is sent at once. `None`: the limit of the chosen rail. A larger value than the
@@ -89,6 +97,8 @@ impl PmlConfig {
         Self {
             rank,
             size,
+            peers_most: size,
+            sources: 0,
             seed,
             eager_limit: None,
             first_part: None,

@@ -15,7 +15,9 @@ use crate::convertor::{Origin, Scratch};
 use crate::counters::Counters;
 use crate::error::LostReason;
 use crate::hot::{Hot, about};
+use crate::immediate::Immediate;
 use crate::lazy_connect::LazyPeers;
+use crate::members::Numbers;
 use crate::operations::Operations;
 use crate::paths::stripe::Flowing;
 use crate::peer::Peer;
@@ -47,6 +49,10 @@ pub(crate) struct Core {
     pub(crate) lazy: LazyPeers,
     /// When which peer's paths are looked at.
     pub(crate) timers: Timers,
+    /// Immediate data, to and from each peer.
+    pub(crate) immediate: Immediate,
+    /// The numbers of peers that were forgotten.
+    pub(crate) numbers: Numbers,
     /// Peers to which fragments of striped messages are under way.
     pub(crate) flowing: Flowing,
 
@@ -85,6 +91,8 @@ impl Core {
                 silence: None,
                 waits_for_only_path: false,
             }),
+            immediate: Immediate::default(),
+            numbers: Numbers::default(),
             flowing: Flowing::default(),
             requests: Requests::new(config.requests),
             matcher: Matcher::new(

@@ -210,15 +210,14 @@ impl<M: Message> Pml<M> {
         };
         let (rail, no_path, queued, unexpected) = match peer {
             Source::Any => (None, None, 0, self.core.matcher.unexpected_load().messages),
-            Source::Rank(rank) => {
+            Source::Rank(rank) | Source::Endpoint(rank, _) => {
                 let known = &self.core.peers[rank];
                 let path = known.paths.current_up();
-                let load = self.core.matcher.unexpected_load_of(rank.0);
                 (
                     path.map(|path| self.rail_name(path.rail())),
                     self.no_path(rank),
                     known.backlog.send_count(),
-                    load.messages,
+                    self.core.kept_of(rank),
                 )
             }
         };
@@ -253,7 +252,7 @@ impl<M: Message> Pml<M> {
     fn asked_for(&self, entry: doorbell_matching::EntryHandle) -> Source {
         let found = self.core.matcher.posted().find(|(handle, _)| *handle == entry);
         match found {
-            Some((_, entry)) if entry.pattern.source_ignore == 0 => Source::Rank(Rank(entry.pattern.source)),
+            Some((_, entry)) if entry.pattern.source_ignore == 0 => Source::of_number(entry.pattern.source),
             _ => Source::Any,
         }
     }
@@ -293,7 +292,7 @@ impl<M: Message> Pml<M> {
                 .collect(),
             queued: peer.backlog.send_count(),
             unreported: hot.charged().saturating_sub(peer.reported()),
-            unexpected: self.core.matcher.unexpected_load_of(rank.0).messages,
+            unexpected: self.core.kept_of(rank),
             held: peer.held.count(),
         })
     }

@@ -278,7 +278,7 @@ impl<M: Message> Pml<M> {
     }
 
     /// Whether a rail leads to a rank of the job, or will once it is connected.
-    fn reachable(&mut self, rank: Rank) -> Result<(), PmlError> {
+    pub(crate) fn reachable(&mut self, rank: Rank) -> Result<(), PmlError> {
         self.core.want(rank);
         let met = !self.core.hot[rank].is(about::UNMET);
         let peer = &self.core.peers[rank];
@@ -293,7 +293,7 @@ impl<M: Message> Pml<M> {
     pub(crate) fn no_such_rank(&self, rank: Rank) -> PmlError {
         PmlError::NoSuchRank {
             rank: rank.0,
-            size: self.core.config.size,
+            size: self.core.hot.len(),
         }
     }
 }

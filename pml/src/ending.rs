@@ -45,7 +45,10 @@ impl<M: Message> Pml<M> {
         if !slot.is_well_ended() {
             return None;
         }
-        let status = slot.status();
+        let status = self
+            .core
+            .requests
+            .status(id.index(), slot, self.core.config.sources);
         self.core.requests.free(id.index());
         Some(status)
     }

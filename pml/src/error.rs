@@ -103,6 +103,14 @@ pub enum PmlError {
         /// Size of the job.
         size: u32,
     },
+    /// As many peers as there may be at a time.
+    #[error(
+        "there are {most} peers already, as many as the setting `peers_most` allows: forget some, or raise it"
+    )]
+    TooManyPeers {
+        /// The limit on peers, our own number included.
+        most: u32,
+    },
     /// A peer has more rails than one can have.
     #[error("{rank} has {most} rails already, as many as one peer can have: name fewer rails")]
     TooManyRails {

@@ -41,7 +41,9 @@ impl Core {
             }
         }
         let mut posted = Vec::new();
-        self.matcher.cancel_source(rank.0, |token| posted.push(token));
+        for source in self.senders_of(rank) {
+            self.matcher.cancel_source(source, |token| posted.push(token));
+        }
         for token in posted {
             self.fail_posted(RequestId::from_bits(token), rank);
         }

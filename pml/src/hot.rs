@@ -22,6 +22,12 @@ pub(crate) mod about {
     pub(crate) const UNMET: u8 = 16;
     /// Something waits for it to be connected, which was or will be reported to the owner.
     pub(crate) const WANTED: u8 = 32;
+    /// It has sent immediate data: each of its messages takes what holds at its turn.
+    pub(crate) const DATA: u8 = 64;
+    /// Its messages name the endpoint that sent them ([`PmlConfig::sources`](crate::PmlConfig::sources)).
+    pub(crate) const ENDPOINTS: u8 = 128;
+    /// An expected message of it takes more than the shortest way.
+    pub(crate) const UNUSUAL: u8 = HELD | DATA | ENDPOINTS;
 }
 
 /// The bits of a header's first eight bytes that are compared with the expected ones: all but the context.
@@ -67,6 +73,9 @@ impl Hot {
                 (true, _) => about::SELF,
                 (false, true) => about::UNMET,
                 (false, false) => 0,
+            } | match config.sources {
+                0 => 0,
+                _ => about::ENDPOINTS,
             },
             peer: PeerIndex(0),
             next: Seq(0),

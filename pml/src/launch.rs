@@ -219,7 +219,12 @@ impl<M: Message> Pml<M> {
     }
 
     /// Counts the first message of a send.
-    fn first_sent(&mut self, rank: Rank, at: usize, sent: Result<usize, Refused>) -> Result<(), Launch> {
+    pub(crate) fn first_sent(
+        &mut self,
+        rank: Rank,
+        at: usize,
+        sent: Result<usize, Refused>,
+    ) -> Result<(), Launch> {
         match sent {
             Ok(bytes) => {
                 self.core.hot[rank].sent(bytes as u64 + ENVELOPE);

@@ -100,7 +100,7 @@ impl<M: Message> Pml<M> {
     /// The caller needs a rank for something of its own, as if something were to be sent to it.
     #[cold]
     pub fn want(&mut self, rank: Rank) {
-        if rank.0 < self.core.config.size {
+        if self.core.hot.get(rank).is_some() {
             self.core.want(rank);
         }
     }
@@ -109,7 +109,7 @@ impl<M: Message> Pml<M> {
     /// ends with [`LostReason::Unmet`], and so does what needs it from now on.
     #[cold]
     pub fn not_met(&mut self, rank: Rank) {
-        if rank.0 < self.core.config.size && rank != self.core.config.rank {
+        if self.core.hot.get(rank).is_some() && rank != self.core.config.rank {
             self.core.fail_peer(rank, LostReason::Unmet);
             self.apply_withdrawals();
         }

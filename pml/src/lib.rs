@@ -22,6 +22,9 @@
 //! | `local` | messages to ourselves |
 //! | `diagnostics`, `leak_stats` | what each request waits for; what is taken |
 //! | `lazy_connect` | peers that are connected when they are needed |
+//! | `members` | peers that join and leave |
+//! | `senders` | the endpoints of senders |
+//! | `immediate` | immediate data of messages |
 //! | `checksum` | whether what arrived is what was sent |
 //! | `core` | the state, as a list of parts that keep their own fields: |
 //! | `hot`, `peer`, `backlog`, `worklist` | … of peers |
@@ -69,11 +72,13 @@ mod error;
 mod fail;
 mod fsm;
 mod hot;
+mod immediate;
 mod intervals;
 mod launch;
 mod lazy_connect;
 mod leak_stats;
 mod local;
+mod members;
 mod operations;
 mod order;
 mod paths;
@@ -90,6 +95,7 @@ mod reports;
 mod request;
 mod resend;
 mod restart;
+mod senders;
 mod unexpected;
 mod wire;
 mod withdrawals;

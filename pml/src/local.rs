@@ -45,8 +45,10 @@ impl Core {
             remote: None,
             restart: 0,
             checksum: None,
+            data: self.immediate.received(self.me()),
         };
-        if let Some(found) = self.matcher.arrive(envelope.key(), envelope.length) {
+        let key = self.key_of(&envelope);
+        if let Some(found) = self.matcher.arrive(key, envelope.length) {
             self.hand_over(&found.into(), &envelope, &outgoing.origin);
             self.drop_origin(outgoing.origin);
             return Sent::Done;
@@ -86,7 +88,7 @@ impl Core {
                 .put(Station::Kept, envelope, crate::pool::Buffer::empty())
         };
         self.peers[envelope.rank].keep(envelope.charge());
-        let handle = self.matcher.keep(envelope.key(), envelope.length, index.token());
+        let handle = self.matcher.keep(key, envelope.length, index.token());
         if let Sent::Pending(id) = sent {
             self.requests.record(id.index()).keep(handle);
         }

@@ -8,7 +8,7 @@ use crate::hot::about;
 use crate::rank::Rank;
 use crate::rendezvous::receiver::ack;
 use crate::request::RequestId;
-use crate::unexpected::{Envelope, Station};
+use crate::unexpected::{Envelope, Station, UnexpectedIndex};
 use crate::wire::{flag, kind};
 
 impl Core {
@@ -18,15 +18,49 @@ impl Core {
         let rank = envelope.rank;
         match Seq(envelope.seq).place(self.hot[rank].expected_seq()) {
             Place::Expected => {
-                self.hot[rank].advance();
-                self.take_in(envelope, inbound, at);
-                if self.hot[rank].is(about::HELD) {
-                    self.release_held(rank);
+                let hot = &mut self.hot[rank];
+                hot.advance();
+                if hot.is(about::HELD | about::DATA) {
+                    self.take_turn(envelope, inbound, at);
+                } else {
+                    self.take_in(envelope, inbound, at);
                 }
             }
             Place::Ahead(distance) => self.hold(envelope, inbound, at, distance),
             Place::Behind => self.duplicate(envelope),
         }
+    }
+
+    /// A message whose turn it is, where others may be held behind it, or where it takes the sender's
+    /// immediate data.
+    #[cold]
+    fn take_turn(&mut self, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
+        let rank = envelope.rank;
+        match envelope.immediate() {
+            Some(data) => self.data_changes(rank, data),
+            None => {
+                let data = self.immediate.received(rank);
+                self.take_in(&Envelope { data, ..*envelope }, inbound, at);
+            }
+        }
+        if self.hot[rank].is(about::HELD) {
+            self.release_held(rank);
+        }
+    }
+
+    /// A held message whose turn it is.
+    fn take_held_turn(&mut self, rank: Rank, index: UnexpectedIndex) {
+        if self.hot[rank].is(about::DATA) {
+            if let Some(data) = self.unexpected.envelope(index).immediate() {
+                let (envelope, buffer) = self.unexpected.take(index);
+                self.pool.give(buffer);
+                self.peers[rank].release(envelope.charge());
+                self.data_changes(rank, data);
+                return;
+            }
+            self.unexpected.set_data(index, self.immediate.received(rank));
+        }
+        self.take_in_held(index);
     }
 
     /// A message that is here already. When it came whole and comes again as an announcement, no receive
@@ -84,7 +118,7 @@ impl Core {
     pub(crate) fn release_held(&mut self, rank: Rank) {
         while let Some(index) = self.peers[rank].held.advance() {
             self.hot[rank].advance();
-            self.take_in_held(index);
+            self.take_held_turn(rank, index);
         }
         if self.peers[rank].held.is_empty() {
             self.hot[rank].clear(about::HELD);

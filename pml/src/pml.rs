@@ -11,6 +11,7 @@ use doorbell_paths::{PATHS_MAX, Seq};
 use doorbell_paths::{act_on_words, extend_waits, tick};
 
 use crate::arrivals::ArrivalHandler;
+use crate::backlog::Queued;
 use crate::blocking_recv::BlockingRecv;
 use crate::config::PmlConfig;
 use crate::core::Core;
@@ -20,7 +21,7 @@ use crate::hot::about;
 use crate::launch::Launch;
 use crate::paths::Path;
 use crate::rails::{RailId, Rails};
-use crate::rank::Rank;
+use crate::rank::{RANKS_MOST, Rank};
 use crate::rendezvous::tasks::Step;
 use crate::request::Outcome;
 
@@ -46,6 +47,18 @@ impl<M: Message> Pml<M> {
                 "rank",
                 config.rank.0.into(),
                 "it must be below the size of the job",
+            ));
+        }
+        for (name, ranks) in [("size", config.size), ("peers_most", config.peers_most)] {
+            if ranks > RANKS_MOST {
+                return Err(refuse(name, ranks.into(), "at most 2^24 ranks"));
+            }
+        }
+        if config.sources > 0xff {
+            return Err(refuse(
+                "sources",
+                config.sources.into(),
+                "only bits among the lowest eight",
             ));
         }
         if config.window < 1024 {
@@ -97,7 +110,7 @@ impl<M: Message> Pml<M> {
         address: &RailAddress,
         incarnation: Incarnation,
     ) -> Result<(), PmlError> {
-        if rank.0 >= self.core.config.size {
+        if self.core.hot.get(rank).is_none() {
             return Err(self.no_such_rank(rank));
         }
         let rails = self.rails.len();
@@ -415,15 +428,18 @@ impl<M: Message> Pml<M> {
     /// Starts the sends of which nothing has left, in order.
     fn send_queued(&mut self, rank: Rank, again: &mut bool) -> Work {
         let mut work = 0;
-        while let Some(id) = self.core.peers[rank].backlog.first_send() {
-            let launch = self.launch(rank, id);
+        while let Some(queued) = self.core.peers[rank].backlog.first_send() {
+            let launch = match queued {
+                Queued::Send(id) => self.launch(rank, id),
+                Queued::Data(data) => self.launch_data(rank, data),
+            };
             if launch == Launch::Full || launch == Launch::NoCredit {
                 *again |= launch == Launch::Full;
                 return work;
             }
             self.core.peers[rank].backlog.pop_send();
             work += 1;
-            if launch == Launch::Complete {
+            if let (Queued::Send(id), Launch::Complete) = (queued, launch) {
                 self.core.finish(id.index(), Outcome::Ok);
             }
         }

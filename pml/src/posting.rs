@@ -28,8 +28,8 @@ impl<M: Message> Pml<M> {
         ignore: u64,
         room: MutLoan,
     ) -> Result<RequestId, PmlError> {
-        if let Source::Rank(rank) = from
-            && rank.0 >= self.core.config.size
+        if let Source::Rank(rank) | Source::Endpoint(rank, _) = from
+            && self.core.hot.get(rank).is_none()
         {
             return Err(self.no_such_rank(rank));
         }
@@ -129,7 +129,9 @@ impl<M: Message> Pml<M> {
 
     pub(crate) fn check_source(&self, from: Source) -> Result<(), PmlError> {
         match from {
-            Source::Rank(rank) if rank.0 >= self.core.config.size => Err(self.no_such_rank(rank)),
+            Source::Rank(rank) | Source::Endpoint(rank, _) if self.core.hot.get(rank).is_none() => {
+                Err(self.no_such_rank(rank))
+            }
             _ => Ok(()),
         }
     }
@@ -173,7 +175,7 @@ impl Core {
         let slot = self.requests.peek(index);
         let source = slot.peer();
         match slot.outcome() {
-            Outcome::Ok => Ok(slot.status()),
+            Outcome::Ok => Ok(self.status(index)),
             Outcome::Truncated => Err(PmlError::Truncated {
                 source_rank: source,
                 tag: slot.tag(),

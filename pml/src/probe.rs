@@ -22,12 +22,8 @@ impl<M: Message> Pml<M> {
     #[doc(alias = "iprobe")]
     pub fn probe(&mut self, from: Source, context: u16, tag: u64, ignore: u64) -> Option<Envelope> {
         let found = self.core.matcher.peek(&pattern(from, context, tag, ignore))?;
-        Some(
-            self.core
-                .unexpected
-                .envelope(UnexpectedIndex::of_token(found.token))
-                .public(),
-        )
+        let index = UnexpectedIndex::of_token(found.token);
+        Some(self.core.public(self.core.unexpected.envelope(index)))
     }
 
     /// Takes that message out of matching: no other receive or probe finds it (`MPI_Improbe`, `FI_CLAIM`). It
@@ -39,7 +35,7 @@ impl<M: Message> Pml<M> {
         self.core.unexpected.station(index, Station::Claimed);
         Some(Claimed {
             message: MessageId(self.core.unexpected.name(index)),
-            envelope: self.core.unexpected.envelope(index).public(),
+            envelope: self.core.public(self.core.unexpected.envelope(index)),
         })
     }
 
@@ -75,11 +71,22 @@ impl<M: Message> Pml<M> {
         self.core.peers[envelope.rank].release(envelope.charge());
         self.core.consume(envelope.rank, envelope.charge());
         self.core.release_sender(&envelope);
-        Ok(envelope.public())
+        Ok(self.core.public(&envelope))
     }
 }
 
 impl Core {
+    /// A message as its owner is shown it.
+    fn public(&self, envelope: &unexpected::Envelope) -> Envelope {
+        Envelope {
+            source: envelope.rank,
+            endpoint: self.endpoint(envelope.context),
+            tag: envelope.tag,
+            length: envelope.length,
+            data: envelope.data,
+        }
+    }
+
     /// Notifies the sender of a message that will not be received that it is done with.
     fn release_sender(&mut self, envelope: &unexpected::Envelope) {
         let head = match envelope.kind {
@@ -107,15 +114,5 @@ impl Core {
             _ => return,
         };
         self.queue_head(envelope.rank, head);
-    }
-}
-
-impl unexpected::Envelope {
-    fn public(&self) -> Envelope {
-        Envelope {
-            source: self.rank,
-            tag: self.tag,
-            length: self.length,
-        }
     }
 }

@@ -4,7 +4,7 @@ use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::Inbound;
 use doorbell_matching::{Entry, MatchKey, Pattern, Posted, Unexpected};
 
-use crate::args::{Delivery, Status};
+use crate::args::Delivery;
 use crate::convertor::to_usize;
 use crate::core::Core;
 use crate::credit::ENVELOPE;
@@ -21,9 +21,9 @@ use crate::wire::{MATCH_LEN, kind};
 pub(crate) const SELF_WAIT: u8 = 0;
 
 impl Core {
-    /// The fast path: the expected message, whole.
+    /// The fast path: the expected message, whole. `UNUSUAL`: its sender has endpoints or immediate data.
     #[inline]
-    pub(crate) fn on_eager(
+    pub(crate) fn on_eager<const UNUSUAL: bool>(
         &mut self,
         rank: Rank,
         rail: RailId,
@@ -33,25 +33,35 @@ impl Core {
     ) {
         let length = inbound.len() - MATCH_LEN;
         self.counters.arrived += 1;
-        let key = MatchKey::new(u32::from(context), rank.0, tag);
+        let (key, data) = if UNUSUAL {
+            (self.key(rank, context, tag), self.immediate.received(rank))
+        } else {
+            (MatchKey::new(u32::from(context), rank.0, tag), None)
+        };
         if let Some(found) = self.matcher.arrive(key, length as u64) {
-            let slot = self.requests.slot(RequestId::from_bits(found.token).index());
+            let index = RequestId::from_bits(found.token).index();
+            let slot = self.requests.slot(index);
             if let Some(room) = slot.plain_room(length) {
                 inbound.copy_to_loan(MATCH_LEN, room, 0);
                 slot.matched(rank, tag, length as u64);
+                if UNUSUAL {
+                    slot.set_context(context);
+                }
                 slot.turn(Event::Completed);
+                if let Some(data) = data {
+                    self.requests.note_data(index, data);
+                }
                 self.counters.matched += 1;
                 self.consume(rank, length as u64 + ENVELOPE);
             } else {
                 let envelope = self.eager_envelope(rank, rail, context, tag, length);
+                let envelope = Envelope { data, ..envelope };
                 self.deliver(&found.into(), &envelope, inbound, MATCH_LEN);
             }
         } else {
             let envelope = self.eager_envelope(rank, rail, context, tag, length);
-            self.keep(&envelope, inbound, MATCH_LEN);
-        }
-        if self.hot[rank].is(about::HELD) {
-            self.release_held(rank);
+            let envelope = Envelope { data, ..envelope };
+            self.keep(&envelope, key, inbound, MATCH_LEN);
         }
     }
 
@@ -71,15 +81,17 @@ impl Core {
             remote: None,
             restart: 0,
             checksum: None,
+            data: None,
         }
     }
 
     /// A message whose turn it is.
     pub(crate) fn take_in(&mut self, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
         self.counters.arrived += 1;
-        match self.matcher.arrive(envelope.key(), envelope.length) {
+        let key = self.key_of(envelope);
+        match self.matcher.arrive(key, envelope.length) {
             Some(found) => self.deliver(&found.into(), envelope, inbound, at),
-            None => self.keep(envelope, inbound, at),
+            None => self.keep(envelope, key, inbound, at),
         }
     }
 
@@ -87,12 +99,13 @@ impl Core {
     pub(crate) fn take_in_held(&mut self, index: UnexpectedIndex) {
         self.counters.arrived += 1;
         let envelope = *self.unexpected.envelope(index);
-        match self.matcher.arrive(envelope.key(), envelope.length) {
+        let key = self.key_of(&envelope);
+        match self.matcher.arrive(key, envelope.length) {
             Some(found) => self.deliver_recorded(&found.into(), index),
             None => {
                 self.counters.unexpected += 1;
                 self.unexpected.station(index, Station::Kept);
-                self.matcher.keep(envelope.key(), envelope.length, index.token());
+                self.matcher.keep(key, envelope.length, index.token());
             }
         }
     }
@@ -111,10 +124,10 @@ impl Core {
     }
 
     #[cold]
-    fn keep(&mut self, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
+    fn keep(&mut self, envelope: &Envelope, key: MatchKey, inbound: &Inbound<'_>, at: usize) {
         self.counters.unexpected += 1;
         let index = self.record(Station::Kept, envelope, inbound, at);
-        self.matcher.keep(envelope.key(), envelope.length, index.token());
+        self.matcher.keep(key, envelope.length, index.token());
         self.keep_charge(envelope.rank, envelope.charge());
     }
 
@@ -140,9 +153,19 @@ impl Core {
             self.deliver_multi(found, envelope, inbound, at);
             return;
         }
-        slot.matched(envelope.rank, envelope.tag, envelope.length);
+        self.matched(index, envelope);
         self.begin(index, envelope, inbound, at);
         self.consume(envelope.rank, envelope.charge());
+    }
+
+    /// The message of a receive is known.
+    fn matched(&mut self, index: RequestIndex, envelope: &Envelope) {
+        let slot = self.requests.slot(index);
+        slot.matched(envelope.rank, envelope.tag, envelope.length);
+        slot.set_context(envelope.context);
+        if let Some(data) = envelope.data {
+            self.requests.note_data(index, data);
+        }
     }
 
     /// The message of a receive is known: copies what came with it, and sees to the rest.
@@ -188,7 +211,7 @@ impl Core {
                 request: found.request,
                 offset: found.offset,
                 delivered: found.length,
-                status: envelope.status(),
+                status: self.status_of(envelope),
                 intact,
             };
             self.deliveries.push(delivery, envelope.charge());
@@ -201,10 +224,10 @@ impl Core {
             let part = record.memory.region_part(found.offset, found.length);
             let (child, slot) = self.requests.take();
             slot.post_part(mark::CHILD | mark::RECORD, context, room);
-            slot.matched(envelope.rank, envelope.tag, envelope.length);
             if part.is_some() {
                 slot.set(mark::APART);
             }
+            self.matched(child.index(), envelope);
             let record = self.requests.record(child.index());
             if let Some(part) = part {
                 record.memory.set_target(part);
@@ -241,6 +264,7 @@ impl Core {
 
     /// A transfer into a multi-receive has ended.
     pub(crate) fn child_finished(&mut self, index: RequestIndex) {
+        let status = self.status(index);
         let (slot, record) = self.requests.both(index);
         let delivered = record.progress.until().min(slot.length());
         let Some((parent, offset)) = record.multi.parent() else {
@@ -250,7 +274,7 @@ impl Core {
             request: parent,
             offset,
             delivered,
-            status: slot.status(),
+            status,
             intact: matches!(slot.outcome(), Outcome::Ok | Outcome::Truncated),
         };
         let aborted = slot.is(mark::ABORTED);
@@ -302,7 +326,9 @@ impl Core {
         if pattern.source_ignore != 0 {
             return;
         }
-        let from = Rank(pattern.source);
+        let Some(from) = Source::of_number(pattern.source).rank() else {
+            return;
+        };
         let lost = self.hot[from].is(about::LOST);
         let slot = self.requests.slot(id.index());
         if slot.state() == State::Done {
@@ -356,29 +382,12 @@ impl From<doorbell_matching::Match> for Landing {
     }
 }
 
-impl Envelope {
-    /// Returns what it is matched by.
-    #[inline]
-    pub(crate) fn key(&self) -> MatchKey {
-        MatchKey::new(u32::from(self.context), self.rank.0, self.tag)
-    }
-
-    /// Returns the status for the user.
-    pub(crate) fn status(&self) -> Status {
-        Status {
-            source: self.rank,
-            tag: self.tag,
-            length: self.length,
-        }
-    }
-}
-
 /// Returns what a receive or probe matches.
 #[inline]
 pub(crate) fn pattern(from: Source, context: u16, tag: u64, ignore: u64) -> Pattern {
     let table = u32::from(context);
-    match from {
-        Source::Rank(rank) => Pattern::exact(table, rank.0, tag).ignoring(ignore),
-        Source::Any => Pattern::any_source(table, tag).ignoring(ignore),
+    match from.number() {
+        Some(source) => Pattern::exact(table, source, tag).ignoring(ignore),
+        None => Pattern::any_source(table, tag).ignoring(ignore),
     }
 }

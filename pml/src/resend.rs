@@ -38,7 +38,7 @@ impl<M: Message> Pml<M> {
                 break;
             }
         }
-        if rank.0 < self.core.config.size && rank != self.core.config.rank {
+        if self.core.hot.get(rank).is_some() && rank != self.core.config.rank {
             self.core.fail_peer(rank, LostReason::Peer(reason));
             self.apply_withdrawals();
         }

@@ -10,7 +10,7 @@ use crate::pool::Buffer;
 use crate::rails::RailId;
 use crate::rank::Rank;
 use crate::request::RequestId;
-use crate::wire::kind;
+use crate::wire::{flag, kind};
 
 /// The envelope of a message, as it arrived.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +31,10 @@ pub(crate) struct Envelope {
     pub(crate) remote: Option<Remote>,
     /// The number of the attempt.
     pub(crate) restart: u32,
-    /// The length of the whole message.
+    /// The checksum of the whole message.
     pub(crate) checksum: Option<u32>,
+    /// The immediate data that held at its turn; none before it.
+    pub(crate) data: Option<u64>,
 }
 
 impl Envelope {
@@ -40,6 +42,12 @@ impl Envelope {
     #[inline]
     pub(crate) fn charge(&self) -> u64 {
         self.body as u64 + ENVELOPE
+    }
+
+    /// The immediate data of all messages behind this one, if it is such a word and no message.
+    pub(crate) fn immediate(&self) -> Option<Option<u64>> {
+        let word = self.kind == kind::MATCH && self.flags & flag::IMMEDIATE != 0;
+        word.then(|| (self.flags & flag::NO_DATA == 0).then_some(self.tag))
     }
 
     /// Notes the number of an attempt that is to begin.
@@ -164,6 +172,11 @@ impl Unexpected {
     /// The envelope of a record.
     pub(crate) fn envelope(&self, index: UnexpectedIndex) -> &Envelope {
         &self.entries[index.at()].envelope
+    }
+
+    /// Notes the immediate data of a message, whose turn it is.
+    pub(crate) fn set_data(&mut self, index: UnexpectedIndex, data: Option<u64>) {
+        self.entries[index.at()].envelope.data = data;
     }
 
     /// Moves a record on to another station.

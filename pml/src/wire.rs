@@ -8,6 +8,7 @@
 //! | kind | bytes | after the first 16 | body |
 //! |---|---|---|---|
 //! | MATCH 1 | 16 | | the message |
+//! | MATCH 1, flag IMMEDIATE | 16 | (8: immediate data of all messages behind it) | |
 //! | RNDV 2 | 48 | length, sender's request, receiver's request (restart), restart, checksum | the first bytes |
 //! | RGET 3 | 48 | as RNDV | [`Remote`], 24 bytes |
 //! | ACK 4 | 56 | sender's request, receiver's request, offset, until, restart, counted u32 | |
@@ -73,6 +74,11 @@ pub(crate) mod flag {
     pub(crate) const RESTART: u8 = 0x01;
     /// RNDV, RGET: the checksum holds.
     pub(crate) const CHECKED: u8 = 0x02;
+    /// MATCH: no message, but the immediate data of all messages behind it, in the tag's place; it has no
+    /// body.
+    pub(crate) const IMMEDIATE: u8 = 0x04;
+    /// MATCH, with IMMEDIATE: messages behind it have no immediate data.
+    pub(crate) const NO_DATA: u8 = 0x08;
     /// RNDV: the sender can write into memory that the receiver exposes.
     pub(crate) const CAN_PUT: u8 = 0x10;
     /// RNDV: the same message was sent whole before, over a rail that is gone, and may have arrived: then it
@@ -295,6 +301,14 @@ impl MatchHeader {
         }
     }
 
+    /// The word that changes the immediate data of all messages behind it.
+    pub(crate) const fn immediate(seq: u32, data: Option<u64>) -> Self {
+        match data {
+            Some(data) => Self::new(kind::MATCH, flag::IMMEDIATE, 0, seq, data),
+            None => Self::new(kind::MATCH, flag::IMMEDIATE | flag::NO_DATA, 0, seq, 0),
+        }
+    }
+
     /// The bytes of a plain MATCH header, as the two words they are: written field by field and read back as
     /// words at once by a rail, they would wait for the store buffer.
     #[inline]
@@ -404,6 +418,16 @@ mod tests {
             );
             assert_eq!(head_len(kind), Some(head.as_bytes().len()));
         }
+    }
+
+    #[test]
+    fn immediate_data_are_sixteen_golden_bytes() {
+        let mut bytes = vec![1, 0x04, 0, 0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
+        let head = MatchHeader::immediate(0x0605_0403, Some(0x0e0d_0c0b_0a09_0807));
+        assert_eq!(head.as_bytes(), bytes);
+        bytes[1] = 0x0c;
+        bytes[8..].fill(0);
+        assert_eq!(MatchHeader::immediate(0x0605_0403, None).as_bytes(), bytes);
     }
 
     #[test]

@@ -23,6 +23,13 @@ impl Worklist {
         }
     }
 
+    /// Makes room for all ranks of a job of this size.
+    pub(crate) fn grow(&mut self, size: u32) {
+        for list in [&mut self.listed, &mut self.in_pass] {
+            list.reserve((size as usize).saturating_sub(list.len()));
+        }
+    }
+
     /// Whether no peer has work.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

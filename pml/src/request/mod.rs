@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::args::Status;
+
 mod memory;
 mod multi;
 mod one_sided;
@@ -41,6 +43,14 @@ impl RequestId {
     #[inline]
     pub(crate) const fn generation(self) -> u32 {
         (self.0 >> 32) as u32
+    }
+
+    /// Returns the place of the request in a table: small, dense from zero, and that of no other live one.
+    /// For tables that the owner keeps beside the requests.
+    #[inline]
+    #[must_use]
+    pub const fn slot(self) -> usize {
+        self.index().at()
     }
 
     /// Converts it to a number: index in the low, generation in the high half.
@@ -172,6 +182,26 @@ impl Requests {
     #[inline]
     pub(crate) fn both(&mut self, index: RequestIndex) -> (&mut Slot, &mut Record) {
         (&mut self.slots[index.at()], &mut self.records[index.at()])
+    }
+
+    /// Notes the immediate data of the message of a receive.
+    pub(crate) fn note_data(&mut self, index: RequestIndex, data: u64) {
+        self.slots[index.at()].note_data();
+        self.records[index.at()].data = data;
+    }
+
+    /// The status of the message of a request; `sources` are the bits of its context that are the sender's
+    /// endpoint.
+    #[inline(always)]
+    pub(crate) fn status(&self, index: RequestIndex, slot: &Slot, sources: u16) -> Status {
+        let record = self.records.get(index.at());
+        Status {
+            source: slot.peer(),
+            endpoint: (slot.context() & sources) as u8,
+            tag: slot.tag(),
+            length: slot.length(),
+            data: record.filter(|_| slot.has_data()).map(|record| record.data),
+        }
     }
 
     /// The id of a live slot.

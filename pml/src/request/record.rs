@@ -18,6 +18,8 @@ pub(crate) struct Record {
     pub(crate) pipeline: Pipeline,
     /// The request at the other side.
     remote_request: u64,
+    /// Receive: the immediate data of the message, where its slot notes that it has some.
+    pub(super) data: u64,
     /// Sequence number of the message.
     seq: u32,
     /// Send: it was counted as one for which the peer's window was full.

@@ -3,7 +3,6 @@
 use doorbell_fabric::memory::MutLoan;
 use doorbell_matching::EntryHandle;
 
-use crate::args::Status;
 use crate::fsm::{Event, State, is_listed};
 use crate::rank::Rank;
 
@@ -53,6 +52,9 @@ impl Outcome {
     }
 }
 
+/// A bit of [`Slot::label`]: the message has immediate data, which are in the record.
+const DATA: u32 = 1 << 16;
+
 /// The cache line of a request.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -64,7 +66,8 @@ pub(crate) struct Slot {
     marks: u8,
     /// The other side; in a free slot, the number of the next free one.
     peer: Rank,
-    context: u16,
+    /// The context, of 16 bits; and [`DATA`].
+    label: u32,
     tag: u64,
     /// Length of the message.
     length: u64,
@@ -84,7 +87,7 @@ impl Slot {
             outcome: Outcome::Ok,
             marks: 0,
             peer: Rank(next),
-            context: 0,
+            label: 0,
             tag: 0,
             length: 0,
             room: MutLoan::EMPTY,
@@ -144,7 +147,7 @@ impl Slot {
         self.turn(by);
         self.marks = marks;
         self.peer = peer;
-        self.context = context;
+        self.label = u32::from(context);
         self.tag = tag;
         self.length = length;
     }
@@ -153,7 +156,7 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn post(&mut self, context: u16, tag: u64, room: MutLoan) {
         self.turn(Event::Posted);
-        self.context = context;
+        self.label = u32::from(context);
         self.tag = tag;
         self.room = room;
     }
@@ -162,7 +165,7 @@ impl Slot {
     pub(crate) fn post_part(&mut self, marks: u8, context: u16, room: MutLoan) {
         self.turn(Event::Parted);
         self.marks = marks;
-        self.context = context;
+        self.label = u32::from(context);
         self.room = room;
     }
 
@@ -198,12 +201,24 @@ impl Slot {
     /// The context of the request.
     #[inline]
     pub(crate) const fn context(&self) -> u16 {
-        self.context
+        self.label as u16
     }
 
-    /// Notes the context of the message.
+    /// Notes the context of the message, whose data are not known, or has none.
+    #[inline]
     pub(crate) fn set_context(&mut self, context: u16) {
-        self.context = context;
+        self.label = u32::from(context);
+    }
+
+    /// Notes that the message has immediate data.
+    pub(super) fn note_data(&mut self) {
+        self.label |= DATA;
+    }
+
+    /// Whether the message has immediate data.
+    #[inline(always)]
+    pub(super) const fn has_data(&self) -> bool {
+        self.label & DATA != 0
     }
 
     /// The tag: of the message, or that a receive waits for.
@@ -250,16 +265,6 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn is_well_ended(&self) -> bool {
         self.state == State::Done && self.marks == 0 && self.outcome == Outcome::Ok
-    }
-
-    /// The status of the message.
-    #[inline(always)]
-    pub(crate) const fn status(&self) -> Status {
-        Status {
-            source: self.peer,
-            tag: self.tag,
-            length: self.length,
-        }
     }
 
     /// The room, where it is one borrowed piece.

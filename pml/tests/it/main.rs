@@ -3,10 +3,12 @@
 mod checksum;
 mod credit;
 mod ending;
+mod endpoints;
 mod failover;
 mod features;
 mod feed;
 mod hostile;
+mod immediate;
 mod lazy_connect;
 mod narrow;
 mod paths;

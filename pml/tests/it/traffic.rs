@@ -211,7 +211,7 @@ fn check_order(rank: u32, list: &[Receive], tags: &HashMap<(u32, u32), Vec<u64>>
         let tag = tags[&(source, rank)][number as usize];
         let from = match receive.from {
             Source::Any => true,
-            Source::Rank(rank) => rank.0 == source,
+            Source::Rank(rank) | Source::Endpoint(rank, _) => rank.0 == source,
         };
         from && (tag ^ receive.tag) & !receive.ignore == 0
     };

@@ -6,9 +6,7 @@ use doorbell::{Error, Request, World};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::Message as Rail;
 use doorbell_fabric::time::Time;
-use doorbell_pml::{
-    Payload, Pml, PmlError, Rank, RecvArgs, RequestId, SendArgs, SendMode, Sent, Source, Target,
-};
+use doorbell_pml::{Payload, Pml, PmlError, Rank, RecvArgs, RequestId, SendArgs, SendMode, Sent, Target};
 use doorbell_sim::SimNet;
 
 use crate::books::Spec;
@@ -206,9 +204,9 @@ impl<'w> End for WorldEnd<'w> {
     type Request = Request<'w>;
 
     fn receive(&mut self, spec: Spec, room: RegionSlice) -> Result<Request<'w>, Trouble> {
-        let from = match spec.from {
-            Source::Any => doorbell::Source::Any,
-            Source::Rank(rank) => doorbell::Source::Rank(rank.0),
+        let from = match spec.from.rank() {
+            None => doorbell::Source::Any,
+            Some(rank) => doorbell::Source::Rank(rank.0),
         };
         self.world
             .irecv_region(from, doorbell::Tag::masked(spec.tag, spec.ignore), room)

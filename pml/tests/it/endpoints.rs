@@ -1,0 +1,240 @@
+//! Endpoints of senders: named by bits of the context, matched with the source.
+
+use doorbell_pml::{MultiArgs, PmlConfig, PmlError, Rank, Source, Target, Waiting};
+
+use crate::world::{Memory, World, bytes, empty, filled, pattern, sim};
+
+const SOURCES: u16 = 0x00ff;
+
+fn endpoints(ranks: u32) -> World {
+    World::new(ranks, sim(true, true, true), |config| config.sources = SOURCES)
+}
+
+/// The context of a message: its space, and the endpoints at its two ends.
+fn context(space: u16, to: u16, from: u16) -> u16 {
+    space << 15 | to << 8 | from
+}
+
+fn send(world: &mut World, rank: usize, context: u16, tag: u64, memory: &Memory) -> doorbell_pml::Sent {
+    let to = Rank(1 - rank as u32);
+    world.pmls[rank]
+        .send_loan(to, context, tag, memory.loan())
+        .unwrap()
+}
+
+fn recv(world: &mut World, from: Source, context: u16, into: &Memory) -> doorbell_pml::RequestId {
+    world.pmls[1].recv_loan(from, context, 7, 0, into.room()).unwrap()
+}
+
+#[test]
+fn a_receive_that_names_an_endpoint_takes_only_its_messages() {
+    let mut world = endpoints(2);
+    let rank = Rank(0);
+    for length in [8, 100_000] {
+        for posted_first in [true, false] {
+            let into = [empty(length), empty(length), empty(length)];
+            let froms = [
+                Source::Endpoint(rank, 127),
+                Source::Rank(rank),
+                Source::Endpoint(rank, 3),
+            ];
+            let mut got = Vec::new();
+            let mut sends = Vec::new();
+            for turn in 0..2 {
+                if posted_first == (turn == 0) {
+                    for (from, into) in froms.into_iter().zip(&into) {
+                        got.push(recv(&mut world, from, context(0, 5, 0), into));
+                    }
+                } else {
+                    for endpoint in [3, 127, 0] {
+                        let out = filled(length, endpoint.into());
+                        let sent = send(&mut world, 0, context(0, 5, endpoint), 7, &out);
+                        sends.push((sent, out));
+                    }
+                    world.passes(50);
+                }
+            }
+            for ((request, into), endpoint) in got.into_iter().zip(&into).zip([127, 0, 3]) {
+                let status = world.wait(1, request).unwrap();
+                assert_eq!((status.source, status.endpoint), (rank, endpoint));
+                assert_eq!(bytes(into), pattern(length, endpoint.into()));
+            }
+            for (sent, _) in sends {
+                world.wait_sent(0, sent).unwrap();
+            }
+        }
+    }
+    assert_eq!((world.drops(0), world.drops(1)), (0, 0));
+}
+
+#[test]
+fn any_source_takes_all_endpoints_in_the_order_of_their_rank() {
+    let mut world = endpoints(2);
+    let order: Vec<u16> = (0..40).map(|number| number * 31 % 128).collect();
+    let mut early = Vec::new();
+    for _ in 0..20 {
+        let into = empty(8);
+        early.push((recv(&mut world, Source::Any, context(0, 5, 0), &into), into));
+    }
+    for endpoint in &order {
+        let out = filled(8, u64::from(*endpoint));
+        let _ = send(&mut world, 0, context(0, 5, *endpoint), 7, &out);
+    }
+    world.passes(50);
+    let found = world.pmls[1].probe(Source::Any, context(0, 5, 0), 7, 0).unwrap();
+    assert_eq!((found.source, u16::from(found.endpoint)), (Rank(0), order[20]));
+    let named = Source::Endpoint(Rank(0), order[30] as u8);
+    let found = world.pmls[1].probe(named, context(0, 5, 0), 7, 0).unwrap();
+    assert_eq!(u16::from(found.endpoint), order[30]);
+    for _ in 20..40 {
+        let into = empty(8);
+        early.push((recv(&mut world, Source::Any, context(0, 5, 0), &into), into));
+    }
+    for ((request, into), endpoint) in early.into_iter().zip(order) {
+        let status = world.wait(1, request).unwrap();
+        assert_eq!(u16::from(status.endpoint), endpoint);
+        assert_eq!(bytes(&into), pattern(8, u64::from(endpoint)));
+    }
+}
+
+#[test]
+fn spaces_and_destinations_stay_apart() {
+    let mut world = endpoints(2);
+    let into = [empty(8), empty(8), empty(8)];
+    let contexts = [context(0, 5, 0), context(1, 5, 0), context(0, 6, 0)];
+    let got: Vec<_> = contexts
+        .iter()
+        .zip(&into)
+        .map(|(context, into)| recv(&mut world, Source::Any, *context, into))
+        .collect();
+    for (salt, at) in [
+        (1, context(0, 6, 9)),
+        (2, context(0, 5, 9)),
+        (3, context(1, 5, 9)),
+    ] {
+        let _ = send(&mut world, 0, at, 7, &filled(8, salt));
+    }
+    for ((request, into), salt) in got.into_iter().zip(&into).zip([2, 3, 1]) {
+        assert_eq!(world.wait(1, request).unwrap().endpoint, 9);
+        assert_eq!(bytes(into), pattern(8, salt));
+    }
+}
+
+#[test]
+fn messages_to_ourselves_have_endpoints() {
+    let mut world = endpoints(2);
+    for length in [8, 100_000] {
+        let into = empty(length);
+        let me = Rank(0);
+        let early = world.pmls[0]
+            .recv_loan(Source::Endpoint(me, 4), context(0, 1, 0), 7, 0, into.room())
+            .unwrap();
+        let out = filled(length, 1);
+        for endpoint in [3, 4] {
+            let _ = world.pmls[0]
+                .send_loan(me, context(0, 1, endpoint), 7, out.loan())
+                .unwrap();
+        }
+        assert_eq!(world.wait(0, early).unwrap().endpoint, 4);
+        let late = world.pmls[0]
+            .recv_loan(Source::Any, context(0, 1, 0), 7, 0, into.room())
+            .unwrap();
+        assert_eq!(world.wait(0, late).unwrap().endpoint, 3);
+    }
+}
+
+#[test]
+fn deliveries_and_claimed_messages_name_their_endpoint() {
+    let mut world = endpoints(2);
+    let buffer = empty(100_000);
+    world.pmls[1]
+        .recv_multi(MultiArgs {
+            from: Source::Endpoint(Rank(0), 2),
+            context: context(0, 1, 0),
+            tag: 7,
+            ignore: 0,
+            target: Target::Region(buffer.whole()),
+            min_free: 1,
+            notify: false,
+        })
+        .unwrap();
+    for (endpoint, length) in [(2, 8), (3, 8), (2, 60_000)] {
+        let out = filled(length, 1);
+        let sent = send(&mut world, 0, context(0, 1, endpoint), 7, &out);
+        world.wait_sent(0, sent).unwrap();
+    }
+    let mut got = Vec::new();
+    world.until("two are there", |world| {
+        got.extend(world.pmls[1].next_delivery());
+        got.len() == 2
+    });
+    assert!(got.iter().all(|delivery| delivery.status.endpoint == 2));
+    let claimed = world.pmls[1].claim(Source::Any, context(0, 1, 0), 7, 0).unwrap();
+    assert_eq!(claimed.envelope.endpoint, 3);
+    let into = empty(8);
+    let taken = world.pmls[1]
+        .recv_claimed(claimed.message, Target::Loan(into.room()), false)
+        .unwrap();
+    assert_eq!(world.wait(1, taken).unwrap().endpoint, 3);
+}
+
+#[test]
+fn receives_of_every_endpoint_of_a_lost_rank_end() {
+    let mut world = endpoints(3);
+    let into = [empty(8), empty(8), empty(8)];
+    let of_lost = [0, 127].map(|endpoint| {
+        let from = Source::Endpoint(Rank(0), endpoint);
+        recv(&mut world, from, context(0, 5, 0), &into[0])
+    });
+    let waiting = recv(
+        &mut world,
+        Source::Endpoint(Rank(2), 127),
+        context(0, 5, 0),
+        &into[2],
+    );
+    let explained = world.pmls[1].explain(of_lost[1]).unwrap();
+    assert_eq!(
+        (explained.waiting, explained.peer),
+        (Waiting::Message, Source::Endpoint(Rank(0), 127))
+    );
+    assert!(
+        explained.to_string().contains("endpoint 127 of rank 0"),
+        "{explained}"
+    );
+    world.net.change(doorbell_sim::Change::RankDeath(0));
+    for request in of_lost {
+        let ended = world.wait(1, request);
+        assert!(
+            matches!(ended, Err(PmlError::PeerLost { rank: Rank(0), .. })),
+            "{ended:?}"
+        );
+    }
+    let late = recv(
+        &mut world,
+        Source::Endpoint(Rank(0), 9),
+        context(0, 5, 0),
+        &into[1],
+    );
+    assert!(world.pmls[1].test(late).unwrap().is_err(), "at once");
+    assert!(world.pmls[1].test(waiting).is_none());
+    let nobody = world.pmls[1].recv_loan(Source::Endpoint(Rank(3), 0), 0, 7, 0, into[0].room());
+    assert!(matches!(nobody, Err(PmlError::NoSuchRank { rank: 3, size: 3 })));
+}
+
+#[test]
+fn what_is_kept_of_a_rank_is_counted_over_all_endpoints() {
+    let mut world = endpoints(2);
+    for endpoint in [0, 1, 127] {
+        let _ = send(&mut world, 0, context(0, 5, endpoint), 7, &filled(8, 1));
+    }
+    world.passes(20);
+    assert_eq!(world.pmls[1].peer(Rank(0)).unwrap().unexpected, 3);
+}
+
+#[test]
+fn only_the_lowest_bits_can_name_endpoints() {
+    let mut config = PmlConfig::new(Rank(0), 2, 1);
+    config.sources = 0x01ff;
+    let refused = doorbell_pml::Pml::<doorbell_sim::SimRail>::new(config).unwrap_err();
+    assert!(matches!(refused, PmlError::BadConfig { name: "sources", .. }));
+}
