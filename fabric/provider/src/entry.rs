@@ -1,16 +1,14 @@
 //! The entry, the one symbol that the library exports.
 
 use std::cell::UnsafeCell;
-use std::ffi::{c_char, c_int};
 
-use libfabric_sys::{FI_ENODATA, Level, fi_context, fi_info, fi_provider};
+use libfabric_sys::{Level, fi_context, fi_provider};
 
-use crate::errno::Errno;
-use crate::fabric;
 use crate::fence::{self, guard};
+use crate::{fabric, info, params};
 
 /// The provider's own version.
-const VERSION: u32 = Level::new(1, 0).version();
+pub(crate) const VERSION: u32 = Level::new(1, 0).version();
 
 /// What the entry returns. libfabric writes into its `context`.
 struct Provider(UnsafeCell<fi_provider>);
@@ -25,7 +23,7 @@ static PROVIDER: Provider = Provider(UnsafeCell::new(fi_provider {
         internal: [std::ptr::null_mut(); 4],
     },
     name: c"doorbell".as_ptr(),
-    getinfo: Some(getinfo),
+    getinfo: Some(info::getinfo),
     fabric: Some(fabric::open),
     cleanup: Some(cleanup),
 }));
@@ -35,18 +33,16 @@ static PROVIDER: Provider = Provider(UnsafeCell::new(fi_provider {
 #[unsafe(no_mangle)]
 pub extern "C" fn fi_prov_ini() -> *mut fi_provider {
     fence::install();
-    PROVIDER.0.get()
+    guard("fi_prov_ini", || {
+        params::define();
+        Ok(0)
+    });
+    provider()
 }
 
-unsafe extern "C" fn getinfo(
-    _version: u32,
-    _node: *const c_char,
-    _service: *const c_char,
-    _flags: u64,
-    _hints: *const fi_info,
-    _info: *mut *mut fi_info,
-) -> c_int {
-    guard("fi_getinfo", || Err(Errno(FI_ENODATA)))
+/// Returns the provider's structure, by which libfabric knows it.
+pub(crate) fn provider() -> *mut fi_provider {
+    PROVIDER.0.get()
 }
 
 /// Called by libfabric when the process ends or unloads it.

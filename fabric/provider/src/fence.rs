@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
-use libfabric_sys::{FI_EOPBADSTATE, FI_EOTHER};
+use libfabric_sys::{FI_EOPBADSTATE, FI_EOTHER, FI_LOG_CORE};
 
 use crate::errno::{Answer, Errno, Result};
 
@@ -75,9 +75,12 @@ impl Fence {
             return Errno(FI_EOTHER);
         }
         if !WARNED.swap(true, Ordering::Relaxed) {
-            crate::log::warn(&format!(
-                "{call} on an object that was opened before a fork: the parent owns it; open one in this process"
-            ));
+            crate::log::warn(
+                FI_LOG_CORE,
+                &format!(
+                    "{call} on an object that was opened before a fork: the parent owns it; open one in this process"
+                ),
+            );
         }
         Errno(FI_EOPBADSTATE)
     }
@@ -85,10 +88,13 @@ impl Fence {
     #[cold]
     fn shut(&self, call: &'static str) -> Errno {
         self.generation.store(CLOSED, Ordering::Relaxed);
-        crate::log::warn(&format!(
-            "{call} has panicked, and its domain is closed to all operations: {}",
-            last_panic()
-        ));
+        crate::log::warn(
+            FI_LOG_CORE,
+            &format!(
+                "{call} has panicked, and its domain is closed to all operations: {}",
+                last_panic()
+            ),
+        );
         Errno(FI_EOTHER)
     }
 }
@@ -99,7 +105,7 @@ pub(crate) fn guard<A: Answer>(call: &'static str, work: impl FnOnce() -> Result
         Ok(Ok(answer)) => answer,
         Ok(Err(errno)) => A::of_errno(errno),
         Err(_) => {
-            crate::log::warn(&format!("{call} has panicked: {}", last_panic()));
+            crate::log::warn(FI_LOG_CORE, &format!("{call} has panicked: {}", last_panic()));
             A::of_errno(Errno(FI_EOTHER))
         }
     }

@@ -12,6 +12,7 @@ mod error;
 mod info;
 mod loader;
 mod provider;
+mod services;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ use crate::level::Level;
 pub use self::error::{CallError, LibraryError};
 pub use self::info::{InfoIter, InfoList, Names};
 pub use self::provider::ProviderFile;
+pub use self::services::Services;
 
 /// The name of the library, for all releases since 1.0.
 pub const LIBRARY: &CStr = c"libfabric.so.1";

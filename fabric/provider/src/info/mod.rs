@@ -1,1 +1,96 @@
 //! getinfo: what is offered, and the matching of hints.
+//!
+//! ```text
+//!   hints ── Hints::read ──► Attributes ── rules::check ──► refused: hint, wanted, possible
+//!                                │
+//!           offer::entries ──────┴── answer ──► Attributes ── write ──► fi_info
+//! ```
+//!
+//! `attributes` has the table of all fields: where each is in libfabric's structures, since which release,
+//! and by which rule a hint of it is judged. Reading, checking and writing follow from the table.
+
+mod answer;
+mod attributes;
+mod list;
+pub(crate) mod names;
+pub(crate) mod offer;
+mod rules;
+
+use std::ffi::{c_char, c_int};
+use std::ptr;
+
+use libfabric_sys::{FI_ENODATA, FI_LOG_CORE, FI_PROV_ATTR_ONLY, Level, fi_info};
+
+use crate::errno::{Errno, Result};
+use crate::fence::guard;
+use crate::object::give;
+use crate::{log, params};
+
+/// Lists what is offered and matches the hints: fi_getinfo(3).
+pub(crate) unsafe extern "C" fn getinfo(
+    version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: *const fi_info,
+    info: *mut *mut fi_info,
+) -> c_int {
+    guard("fi_getinfo", || {
+        // SAFETY: the caller has the place for the result.
+        unsafe { give(info, ptr::null_mut()) }?;
+        let level = Level::from_version(version);
+        // SAFETY: null, or hints of a caller of this level, with all that they point to.
+        let hints = unsafe { attributes::Hints::read(hints, level) }?;
+        // SAFETY: null, or texts.
+        let place = unsafe { names::Place::read(node, service, flags) };
+        let list = find(level, &place, flags, hints.as_ref())?;
+        // SAFETY: as above.
+        unsafe { give(info, list.into_pointer()) }?;
+        Ok(0)
+    })
+}
+
+fn find(
+    level: Level,
+    place: &names::Place,
+    flags: u64,
+    hints: Option<&attributes::Hints>,
+) -> Result<list::List> {
+    if flags & !names::FLAGS != 0 && flags & FI_PROV_ATTR_ONLY == 0 {
+        // libfabric's layers set flags of their own when they look for a provider below them.
+        log::info(FI_LOG_CORE, || format!("getinfo: flags {flags:#x} are not known"));
+    }
+    // The quickest first: layers look at every provider at each getinfo.
+    if let Some(hints) = hints {
+        rules::check_kind(hints).map_err(refused)?;
+    }
+    let config = params::config().map_err(|error| {
+        log::warn(FI_LOG_CORE, &error.to_string());
+        Errno(FI_ENODATA)
+    })?;
+    place.check().map_err(refused)?;
+    let mut list = list::List::new();
+    let mut clash = None;
+    for entry in offer::entries(&config)? {
+        match rules::check(hints, &entry, level) {
+            Ok(()) => list.push(&answer::answer(hints, &entry, level), &entry, hints, level)?,
+            Err(found) => clash = clash.or(Some(found)),
+        }
+    }
+    match clash {
+        Some(clash) if list.is_empty() => Err(refused(clash)),
+        _ if list.is_empty() => Err(Errno(FI_ENODATA)),
+        _ => Ok(list),
+    }
+}
+
+/// Prints why nothing is offered.
+fn refused(clash: rules::Clash) -> Errno {
+    log::info(FI_LOG_CORE, || {
+        format!(
+            "not offered: the hint {} wants {}, and {} is possible",
+            clash.hint, clash.wanted, clash.possible
+        )
+    });
+    Errno(FI_ENODATA)
+}

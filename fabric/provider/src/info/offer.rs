@@ -1,0 +1,202 @@
+//! What is offered.
+
+use std::ffi::CString;
+
+use doorbell_job::Config;
+use libfabric_sys::*;
+
+use super::attributes::{Attributes, DomainAttributes, Ep, FabricAttributes, Info, Rx, Tx};
+use crate::errno::{Errno, Result};
+use crate::log;
+
+/// The provider's name, which is also the fabric's.
+pub(crate) const PROVIDER: &str = "doorbell";
+/// The fabric's name.
+pub(crate) const FABRIC: &str = "doorbell";
+
+/// Numbers with this bit are a provider's own.
+const FI_PROV_SPECIFIC: u32 = 1 << 31;
+/// The format of our addresses.
+pub(crate) const ADDRESS_FORMAT: u32 = FI_PROV_SPECIFIC | 0xdb01;
+/// The protocol of the endpoints, and its version.
+pub(crate) const PROTOCOL: u32 = FI_PROV_SPECIFIC | 0xdb01;
+const PROTOCOL_VERSION: u64 = 1;
+
+/// The largest message that is copied at once by an inject.
+pub(crate) const INJECT_SIZE: usize = 4096;
+/// The most pieces of a buffer.
+pub(crate) const IOV_LIMIT: usize = 4;
+/// The largest message.
+pub(crate) const MAX_MESSAGE: usize = 1 << 40;
+/// The most endpoints of a domain.
+pub(crate) const MAX_ENDPOINTS: usize = 128;
+/// Operations that an endpoint takes by default, and at most.
+const QUEUE: u64 = 1024;
+const LONGEST_QUEUE: u64 = 1 << 20;
+/// Bytes of text that an error entry carries.
+const ERROR_TEXT: u64 = 256;
+
+const CAPS: u64 = FI_MSG
+    | FI_TAGGED
+    | FI_SEND
+    | FI_RECV
+    | FI_MULTI_RECV
+    | FI_DIRECTED_RECV
+    | FI_SOURCE
+    | FI_LOCAL_COMM
+    | FI_REMOTE_COMM;
+
+/// The capabilities of which an entry has only those that the hints name, if they name any.
+pub(crate) const PRIMARY: u64 = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE;
+/// The directions of messages: both, where hints name none.
+pub(crate) const DIRECTIONS: u64 = FI_SEND | FI_RECV;
+/// The capabilities of a domain.
+pub(crate) const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
+
+/// The flags that may be the default of sends.
+pub(crate) const TX_OP_FLAGS: u64 = FI_COMPLETION
+    | FI_INJECT
+    | FI_INJECT_COMPLETE
+    | FI_TRANSMIT_COMPLETE
+    | FI_DELIVERY_COMPLETE
+    | FI_MATCH_COMPLETE
+    | FI_MORE;
+/// The flags that may be the default of receives.
+pub(crate) const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV | FI_MORE;
+
+/// One sequence per peer keeps every order.
+const ORDERS: u64 = FI_ORDER_STRICT
+    | FI_ORDER_RMA_RAR
+    | FI_ORDER_RMA_RAW
+    | FI_ORDER_RMA_WAR
+    | FI_ORDER_RMA_WAW
+    | FI_ORDER_ATOMIC_RAR
+    | FI_ORDER_ATOMIC_RAW
+    | FI_ORDER_ATOMIC_WAR
+    | FI_ORDER_ATOMIC_WAW
+    | FI_ORDER_DATA;
+
+/// One rail set, which is one domain.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// The rail set, in doorbell's own names.
+    pub(crate) domain: CString,
+    /// The values that hints are compared with.
+    pub(crate) most: Attributes,
+    /// The values where hints are 0.
+    pub(crate) usual: Attributes,
+}
+
+/// Returns the entries, in the order of preference: the set that the user named, alone, else shared memory.
+///
+/// # Errors
+/// `FI_ENODATA` where a rail that was named cannot be used.
+pub(crate) fn entries(config: &Config) -> Result<Vec<Entry>> {
+    let names = &config.rails.list.get().0;
+    let domain = if names.is_empty() {
+        "shm".to_owned()
+    } else {
+        check_rails(config)?;
+        let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+        names.join("+")
+    };
+    let domain = CString::new(domain).map_err(|_| Errno(FI_ENODATA))?;
+    Ok(vec![entry(domain)])
+}
+
+/// Refuses rails that were named and cannot be used, with the reason.
+fn check_rails(config: &Config) -> Result<()> {
+    let list = &config.rails.list;
+    let found = doorbell_job::discover(config);
+    for (at, name) in list.get().0.iter().enumerate() {
+        let reason = if name.kind() == "ofi" {
+            format!("`{name}` would be this provider under itself: it has no rails over libfabric")
+        } else if list.get().0[..at].contains(name) {
+            format!("`{name}` is named twice")
+        } else {
+            match found.named(name) {
+                Ok(_) => continue,
+                Err(error) => error.to_string(),
+            }
+        };
+        log::warn(FI_LOG_CORE, &format!("{}: {reason}", list.origin()));
+        return Err(Errno(FI_ENODATA));
+    }
+    Ok(())
+}
+
+/// Returns the entry of a rail set.
+pub(crate) fn entry(domain: CString) -> Entry {
+    let usual = usual();
+    let mut most = usual;
+    most.tx.size = LONGEST_QUEUE;
+    most.rx.size = LONGEST_QUEUE;
+    most.tx.op_flags = TX_OP_FLAGS;
+    most.rx.op_flags = RX_OP_FLAGS;
+    Entry { domain, most, usual }
+}
+
+fn usual() -> Attributes {
+    Attributes {
+        info: Info {
+            caps: CAPS,
+            mode: 0,
+            addr_format: u64::from(ADDRESS_FORMAT),
+        },
+        tx: Tx {
+            caps: CAPS,
+            msg_order: ORDERS,
+            inject_size: INJECT_SIZE as u64,
+            size: QUEUE,
+            iov_limit: IOV_LIMIT as u64,
+            ..Tx::default()
+        },
+        rx: Rx {
+            caps: CAPS,
+            msg_order: ORDERS,
+            size: QUEUE,
+            iov_limit: IOV_LIMIT as u64,
+            ..Rx::default()
+        },
+        ep: Ep {
+            r#type: u64::from(FI_EP_RDM),
+            protocol: u64::from(PROTOCOL),
+            protocol_version: PROTOCOL_VERSION,
+            max_msg_size: MAX_MESSAGE as u64,
+            mem_tag_format: u64::MAX,
+            tx_ctx_cnt: 1,
+            rx_ctx_cnt: 1,
+            ..Ep::default()
+        },
+        domain: domain(),
+        fabric: FabricAttributes {
+            prov_version: u64::from(crate::entry::VERSION),
+        },
+    }
+}
+
+fn domain() -> DomainAttributes {
+    DomainAttributes {
+        threading: u64::from(FI_THREAD_SAFE),
+        control_progress: u64::from(FI_PROGRESS_MANUAL),
+        data_progress: u64::from(FI_PROGRESS_MANUAL),
+        resource_mgmt: u64::from(FI_RM_ENABLED),
+        av_type: u64::from(FI_AV_TABLE),
+        mr_key_size: 8,
+        cq_data_size: 8,
+        cq_cnt: 1 << 16,
+        ep_cnt: MAX_ENDPOINTS as u64,
+        tx_ctx_cnt: MAX_ENDPOINTS as u64,
+        rx_ctx_cnt: MAX_ENDPOINTS as u64,
+        max_ep_tx_ctx: 1,
+        max_ep_rx_ctx: 1,
+        cntr_cnt: 1 << 16,
+        mr_iov_limit: IOV_LIMIT as u64,
+        caps: DOMAIN_CAPS,
+        max_err_data: ERROR_TEXT,
+        mr_cnt: 1 << 32,
+        max_cntr_value: u64::MAX,
+        max_err_cntr_value: u64::MAX,
+        ..DomainAttributes::default()
+    }
+}
