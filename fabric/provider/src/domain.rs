@@ -3,19 +3,22 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libfabric_sys::*;
 
 use crate::cq::Queues;
 use crate::ep::Endpoints;
+use crate::eq::EventQueue;
 use crate::errno::{Answer, Errno, Result};
 use crate::fabric::{self, Fabric};
 use crate::fence::Fence;
 use crate::member::Member;
+use crate::mr::{self, Registrations};
 use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back};
 use crate::ops::Operations;
 use crate::refuse::{self, Table};
+use crate::wait;
 
 /// A domain: one member, and the state that its objects share.
 #[repr(C)]
@@ -26,6 +29,10 @@ pub(crate) struct Domain {
     fabric: Held<Fabric>,
     /// The API level of the client.
     level: Level,
+    /// Whether keys of registrations are chosen here.
+    chooses_keys: bool,
+    /// Where registrations report that they are done, instead of at their call.
+    registration_events: OnceLock<Held<EventQueue>>,
     /// Held by each call, unless the client promises that it makes one call at a time.
     lock: Option<Mutex<()>>,
     state: UnsafeCell<State>,
@@ -42,6 +49,8 @@ pub(crate) struct State {
     pub(crate) endpoints: Endpoints,
     /// What is known of each request of the PML beside it.
     pub(crate) operations: Operations,
+    /// The registrations of memory.
+    pub(crate) registrations: Registrations,
 }
 
 // SAFETY: `head` is first, and `open` sets the class.
@@ -56,12 +65,14 @@ unsafe impl Object for Domain {
 
 static FI: Table<fi_ops> = Table::new(fi_ops {
     close: Some(close),
+    bind: Some(bind),
     ..refuse::FI_OPS
 });
 
-static OPS: Table<fi_ops_domain> = Table::new(fi_ops_domain::REFUSING);
-
-static MR: Table<fi_ops_mr> = Table::new(fi_ops_mr::REFUSING);
+static OPS: Table<fi_ops_domain> = Table::new(fi_ops_domain {
+    poll_open: Some(wait::open_poll),
+    ..fi_ops_domain::REFUSING
+});
 
 impl Domain {
     /// Runs a call on the state of the domain: behind the fence, and under the lock where there is one. A
@@ -77,6 +88,33 @@ impl Domain {
             // FI_THREAD_DOMAIN; and no call runs another one.
             work(unsafe { &mut *self.state.get() })
         })
+    }
+
+    /// Runs the end of an object of the domain. Where no call may run, the object's part of the state is left
+    /// as it is.
+    pub(crate) fn close_part(&self, call: &'static str, work: impl FnOnce(&mut State)) -> c_int {
+        if !self.fence.is_open() {
+            return 0;
+        }
+        self.run(call, |state| {
+            work(state);
+            Ok(0)
+        })
+    }
+
+    /// Whether keys of registrations are chosen here, and not by the client.
+    pub(crate) fn chooses_keys(&self) -> bool {
+        self.chooses_keys
+    }
+
+    /// Returns the queue that gets the events of registrations.
+    pub(crate) fn registration_events(&self) -> Option<&EventQueue> {
+        self.registration_events.get().map(|queue| &**queue)
+    }
+
+    /// Runs a call that needs no state of the domain: behind the fence alone.
+    pub(crate) fn guard<A: Answer>(&self, call: &'static str, work: impl FnOnce() -> Result<A>) -> A {
+        self.fence.run(call, work)
     }
 
     /// Returns the API level of the client.
@@ -126,30 +164,94 @@ unsafe fn enter(
 ) -> Result<c_int> {
     // SAFETY: the caller has the place for the result.
     unsafe { give(domain, ptr::null_mut()) }?;
-    if info.is_null() {
-        return Err(Errno(FI_EINVAL));
-    }
+    // SAFETY: an entry of fi_getinfo(3), or null.
+    let wanted = unsafe { Wanted::read(info) }?;
     let object = Box::new(Domain {
         head: Head::new(fid_domain {
             fid: object::head::<Domain>(context, &FI),
             ops: OPS.pointer(),
-            mr: MR.pointer(),
+            mr: mr::OPS.pointer(),
         }),
         uses: Uses::default(),
         fence: Fence::new(),
         fabric: Held::new(fabric),
         level: fabric.level(),
-        lock: Some(Mutex::new(())),
+        chooses_keys: wanted.mr_mode & FI_MR_PROV_KEY != 0 || wanted.mr_mode == FI_MR_BASIC,
+        registration_events: OnceLock::new(),
+        lock: (wanted.threading != FI_THREAD_DOMAIN).then(Mutex::default),
         state: UnsafeCell::new(State {
             member: Member,
             queues: Queues::default(),
             endpoints: Endpoints::default(),
             operations: Operations::default(),
+            registrations: Registrations::default(),
         }),
     });
     // SAFETY: written above.
     unsafe { publish(object, domain) };
     Ok(0)
+}
+
+/// What a domain is opened with, of an entry of fi_getinfo(3).
+struct Wanted {
+    threading: fi_threading,
+    mr_mode: c_int,
+}
+
+impl Wanted {
+    /// # Safety
+    /// `info` is null, or an entry with its attributes.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for an entry without attributes of the domain, or of another rail set.
+    unsafe fn read(info: *const fi_info) -> Result<Self> {
+        // SAFETY: null, or an entry, whose fields all releases have.
+        let info = unsafe { taken_entry(info) }.ok_or(Errno(FI_EINVAL))?;
+        // SAFETY: attributes of the entry, of which all releases have these fields.
+        let threading = unsafe { (*info).threading };
+        // SAFETY: as above.
+        let mr_mode = unsafe { (*info).mr_mode };
+        Ok(Self { threading, mr_mode })
+    }
+}
+
+/// Returns the attributes of the domain of an entry.
+///
+/// # Safety
+/// `info` is null or an entry.
+unsafe fn taken_entry(info: *const fi_info) -> Option<*const fi_domain_attr> {
+    if info.is_null() {
+        return None;
+    }
+    // SAFETY: not null.
+    let attributes = unsafe { (*info).domain_attr };
+    (!attributes.is_null()).then_some(attributes.cast_const())
+}
+
+/// Binds a domain to an event queue: with `FI_REG_MR`, registrations report their ends there.
+unsafe extern "C" fn bind(domain: *mut fid, queue: *mut fid, flags: u64) -> c_int {
+    // SAFETY: the table belongs to domains.
+    let domain = unsafe { of(domain.cast()) };
+    domain.guard("fi_domain_bind", || {
+        if flags & !FI_REG_MR != 0 {
+            return Err(Errno(FI_EBADFLAGS));
+        }
+        // SAFETY: null, or an open object of the caller.
+        let queue = unsafe { object::find::<EventQueue>(queue) }?;
+        if flags & FI_REG_MR != 0 && domain.registration_events.set(Held::new(queue)).is_err() {
+            return Err(Errno(FI_EINVAL));
+        }
+        Ok(0)
+    })
+}
+
+/// Returns the domain of a call.
+///
+/// # Safety
+/// The pointer is to the head of an open domain.
+pub(crate) unsafe fn of<'a>(domain: *mut fid_domain) -> &'a Domain {
+    // SAFETY: by the contract of this function.
+    unsafe { object::this::<Domain>(domain) }
 }
 
 unsafe extern "C" fn close(domain: *mut fid) -> c_int {

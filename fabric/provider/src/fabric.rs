@@ -5,11 +5,11 @@ use std::ptr;
 
 use libfabric_sys::*;
 
-use crate::domain;
 use crate::errno::Result;
 use crate::fence::{Fence, guard};
 use crate::object::{self, Head, Object, Uses, give, publish, take_back, this};
 use crate::refuse::{self, Table};
+use crate::{domain, eq, wait};
 
 /// A fabric. There may be any number of them; they share nothing.
 #[repr(C)]
@@ -37,6 +37,9 @@ static FI: Table<fi_ops> = Table::new(fi_ops {
 static OPS: Table<fi_ops_fabric> = Table::new(fi_ops_fabric {
     domain: Some(domain::open),
     domain2: Some(domain::open2),
+    eq_open: Some(eq::open),
+    wait_open: Some(wait::open_set),
+    trywait: Some(wait::trywait),
     ..fi_ops_fabric::REFUSING
 });
 

@@ -5,6 +5,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
+use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,6 +48,21 @@ pub(crate) unsafe fn publish<T: Object>(object: Box<T>, to: *mut *mut T::Head) {
     unsafe { to.write(Box::into_raw(object).cast()) };
 }
 
+/// Returns the class of an object.
+///
+/// # Safety
+/// The pointer is null or to an open object.
+///
+/// # Errors
+/// `FI_EINVAL` for null.
+pub(crate) unsafe fn class(object: *mut fid) -> Result<usize> {
+    if object.is_null() {
+        return Err(Errno(FI_EINVAL));
+    }
+    // SAFETY: not null, so it is an open object, and every object begins with its `fid`.
+    Ok(unsafe { (*object).fclass })
+}
+
 /// Finds an object by the pointer to its head.
 ///
 /// # Safety
@@ -57,12 +73,8 @@ pub(crate) unsafe fn publish<T: Object>(object: Box<T>, to: *mut *mut T::Head) {
 /// `FI_EINVAL` for null, and for an object of another class.
 #[inline]
 pub(crate) unsafe fn find<'a, T: Object>(object: *mut fid) -> Result<&'a T> {
-    if object.is_null() {
-        return Err(Errno(FI_EINVAL));
-    }
-    // SAFETY: not null, so it is an open object, and every object begins with its `fid`.
-    let class = unsafe { (*object).fclass };
-    if class != T::CLASS {
+    // SAFETY: by the contract of this function.
+    if unsafe { class(object) }? != T::CLASS {
         return Err(Errno(FI_EINVAL));
     }
     // SAFETY: an open object of this class, which only `publish` makes.
@@ -111,8 +123,13 @@ impl Uses {
 }
 
 /// A reference to an object that keeps it open.
-#[derive(Debug)]
 pub(crate) struct Held<T: Object>(NonNull<T>);
+
+impl<T: Object> fmt::Debug for Held<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Held").field(&self.0).finish()
+    }
+}
 
 // SAFETY: it gives shared references only, which is what `Sync` is for.
 unsafe impl<T: Object + Sync> Send for Held<T> {}

@@ -1,1 +1,3 @@
 //! Address vectors: the peers that endpoints can name.
+
+mod table;
