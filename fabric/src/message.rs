@@ -620,6 +620,23 @@ pub trait Message: Rail {
     /// from another rail.
     fn abandon(&mut self, peer: PeerIndex);
 
+    /// Forgets a peer, for an owner whose peers come and go: gives up the connection as
+    /// [`Message::abandon`] does, also to a peer that is down already; drops what was accepted for it,
+    /// without giving it back; and releases everything that the rail keeps of it. One-sided operations that
+    /// are still open complete with an error.
+    ///
+    /// The index names nothing from then on, and a later [`Message::open`] may give it out again. One that
+    /// opens the same address and incarnation makes a fresh connection: no message and no event of the old
+    /// one is shown under it, at either end. The peer finds the old one down, as one that was closed, and has
+    /// to forget it in turn; what the fresh one brings waits for that, as what a stranger sends does
+    /// (promise 9).
+    ///
+    /// By default the connection is given up, and the index stays taken: for rails whose peers are those of a
+    /// job from the start to the end.
+    fn forget(&mut self, peer: PeerIndex) {
+        self.abandon(peer);
+    }
+
     /// Requests a reconnect to a peer that is down. Sends a few frames and does not wait; the owner decides
     /// how often. A rail also answers a peer's request. Without effect for a peer that is up, or has ended
     /// for good.

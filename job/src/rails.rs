@@ -314,6 +314,10 @@ impl Message for AnyRail {
         each!(self, rail => rail.abandon(peer));
     }
 
+    fn forget(&mut self, peer: PeerIndex) {
+        each!(self, rail => rail.forget(peer));
+    }
+
     fn revive(&mut self, peer: PeerIndex) {
         each!(self, rail => rail.revive(peer));
     }

@@ -61,6 +61,12 @@ impl Timers {
         }
     }
 
+    /// Forgets a peer, whose number another one may be given, with new [`PeerPaths`].
+    pub fn forget(&mut self, peer: u32) {
+        self.watched.retain(|watched| *watched != peer);
+        self.arrived.retain(|arrived| *arrived != peer);
+    }
+
     /// Whether [`act_on_words`](crate::act_on_words) has something to do.
     #[must_use]
     #[inline]
@@ -161,5 +167,29 @@ fn extend_all<L: Layer>(layer: &mut L, away: Duration) {
             paths.extend_waits(away);
         }
         at += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forgotten_peer_is_not_looked_at_and_its_number_is_watched_anew() {
+        let mut timers = Timers::new(Policy {
+            patience: TICK,
+            silence: None,
+            waits_for_only_path: false,
+        });
+        let mut paths = [PeerPaths::default(), PeerPaths::default()];
+        for (peer, paths) in (0..).zip(&mut paths) {
+            timers.watch(peer, paths);
+            timers.note_arrival(peer, paths);
+        }
+        timers.forget(0);
+        assert_eq!(timers.watched().collect::<Vec<_>>(), [1]);
+        assert_eq!(timers.take_arrived(), [1]);
+        timers.watch(0, &mut PeerPaths::default());
+        assert_eq!(timers.watched().collect::<Vec<_>>(), [1, 0]);
     }
 }

@@ -17,10 +17,15 @@ impl Core {
         if self.hot[rank].is(about::LOST) {
             return;
         }
+        self.counters.peers_lost += 1;
+        self.end_peer(rank, reason);
+    }
+
+    /// Ends everything that needs a peer.
+    pub(crate) fn end_peer(&mut self, rank: Rank, reason: LostReason) {
         self.hot[rank].refuse();
         self.lazy.set_apart();
         self.no_more_meeting(rank);
-        self.counters.peers_lost += 1;
         let peer = &mut self.peers[rank];
         peer.lose(reason);
         for path in peer.paths.iter() {

@@ -102,7 +102,7 @@ impl<M: Message> Pml<M> {
     /// them, and is the same at both ends; which of them carries what is measured. Our own rank needs none.
     ///
     /// # Errors [`PmlError::NoSuchRank`], [`PmlError::NoSuchRail`]; [`PmlError::Open`] when the rail refuses
-    /// the address; [`PmlError::TooManyRails`].
+    /// the address; [`PmlError::TooManyRails`]; [`PmlError::PeerLost`] for a peer that was forgotten.
     pub fn connect(
         &mut self,
         rank: Rank,
@@ -121,6 +121,7 @@ impl<M: Message> Pml<M> {
         if rank == self.core.config.rank {
             return Ok(());
         }
+        self.core.check_membership(rank)?;
         let paths = &self.core.peers[rank].paths;
         if paths.len() >= PATHS_MAX && paths.over(rail).is_none() {
             return Err(PmlError::TooManyRails {

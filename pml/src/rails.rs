@@ -118,6 +118,15 @@ impl<M: Message> Rails<M> {
         ranks[peer.index()] = rank;
     }
 
+    /// Forgets a peer of a rail, as the rail does from now on: its number there means none.
+    pub(crate) fn forget(&mut self, rail: RailId, peer: PeerIndex) {
+        let slot = &mut self.slots[rail.at()];
+        if let Some(rank) = slot.ranks.get_mut(peer.index()) {
+            *rank = NO_RANK;
+        }
+        slot.rail.forget(peer);
+    }
+
     /// The ranks that an event of a rail is about.
     pub(crate) fn ranks_of(&self, rail: RailId, scope: Scope) -> Vec<Rank> {
         let ranks = &self.slots[rail.at()].ranks;

@@ -77,6 +77,20 @@ impl Deliveries {
         self.0.len()
     }
 
+    /// The sender of these is forgotten: they stay, and count nothing.
+    pub(crate) fn forget(&mut self, rank: Rank) {
+        let of_rank = self
+            .0
+            .iter_mut()
+            .filter(|(delivery, _)| delivery.status.source == rank);
+        of_rank.for_each(|(_, charge)| *charge = 0);
+    }
+
+    /// The senders of all messages.
+    pub(crate) fn senders(&self) -> impl Iterator<Item = Rank> {
+        self.0.iter().map(|(delivery, _)| delivery.status.source)
+    }
+
     /// Drops the messages of a multi-receive. `dropped` is called with the sender of each, and what it
     /// counts.
     pub(crate) fn drop_of(&mut self, id: RequestId, mut dropped: impl FnMut(Rank, u64)) {

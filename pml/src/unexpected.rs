@@ -203,6 +203,15 @@ impl Unexpected {
         found.map(|entry| &mut entry.envelope)
     }
 
+    /// The records of a rank.
+    pub(crate) fn of(&self, rank: Rank) -> impl Iterator<Item = UnexpectedIndex> {
+        let entries = (0..).zip(&self.entries);
+        let these = entries.filter(move |(_, entry)| {
+            !matches!(entry.station, Station::Free(_)) && entry.envelope.rank == rank
+        });
+        these.map(|(index, _)| UnexpectedIndex(index))
+    }
+
     /// The public name of a claimed message.
     pub(crate) fn name(&self, index: UnexpectedIndex) -> u64 {
         index.token() | u64::from(self.entries[index.at()].generation) << 32

@@ -30,6 +30,14 @@ impl Worklist {
         }
     }
 
+    /// Takes a peer out.
+    pub(crate) fn remove(&mut self, rank: Rank, hot: &mut Hot) {
+        if hot.is(about::LISTED) {
+            hot.clear(about::LISTED);
+            self.listed.retain(|listed| *listed != rank);
+        }
+    }
+
     /// Whether no peer has work.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

@@ -351,8 +351,10 @@ impl Net {
     pub(crate) fn revived(&mut self, nic: u32, conn: u32) {
         let state = self.conn(nic, conn);
         let (peer, link) = (state.nic, state.link_out);
-        let over =
-            !state.down || self.nics[nic as usize].ended.is_some() || self.nics[nic as usize].told_down;
+        let over = !state.down
+            || state.over
+            || self.nics[nic as usize].ended.is_some()
+            || self.nics[nic as usize].told_down;
         let theirs = self.nics[peer as usize].peers.get(&nic).copied();
         let open = self.obstacle(nic, conn).is_none() && self.passes(nic, peer, link);
         if open && !over {
@@ -361,6 +363,9 @@ impl Net {
         let (Some(theirs), true, false) = (theirs, open, over || self.nics[peer as usize].told_down) else {
             return;
         };
+        if self.conn(peer, theirs).over {
+            return;
+        }
         if !self.conn(peer, theirs).down {
             self.conn_mut(peer, theirs).fall();
             let scope = Scope::Peer(PeerIndex(theirs));

@@ -47,6 +47,8 @@ pub(crate) struct Conn {
     pub(crate) falls: u32,
     /// Whether its owner has given it up: only a reconnect request brings it up again.
     pub(crate) abandoned: bool,
+    /// Whether one of its ends has forgotten the other: it never comes up again.
+    pub(crate) over: bool,
     /// `PeerUp` was reported.
     pub(crate) greeted: bool,
     /// The state of the path when it was last checked, and the number of changes seen.
@@ -91,11 +93,17 @@ impl Net {
         }
         let plane = self.nics[nic as usize].plane;
         let (near, far) = (self.nics[nic as usize].rank, self.nics[to as usize].rank);
+        let place = self.nics[nic as usize].forgotten.pop();
+        // What is still about the connection that had this place is void.
+        let (epoch, turn) = place.map_or((0, 0), |place| {
+            let before = self.conn(nic, place);
+            (before.epoch + 1, before.turn + 1)
+        });
         let conn = Conn {
             nic: to,
             link_out: self.link(plane, near, far),
             link_back: self.link(plane, far, near),
-            epoch: 0,
+            epoch,
             last: 0,
             watermark: 0,
             taken: 0,
@@ -105,13 +113,22 @@ impl Net {
             down: false,
             falls: 0,
             abandoned: false,
+            over: false,
             greeted: false,
             seen_open: true,
-            turn: 0,
+            turn,
         };
         let state = &mut self.nics[nic as usize];
-        state.conns.push(conn);
-        let peer = state.conns.len() as u32 - 1;
+        let peer = match place {
+            Some(place) => {
+                state.conns[place as usize] = conn;
+                place
+            }
+            None => {
+                state.conns.push(conn);
+                state.conns.len() as u32 - 1
+            }
+        };
         state.peers.insert(to, peer);
         let messages = &self.messages;
         let (known, strangers) = state
@@ -247,15 +264,29 @@ impl Net {
         self.queue(to, message);
     }
 
+    /// Whether `nic` has opened a peer, which has not forgotten it since.
+    pub(crate) fn knows(&self, nic: u32, peer: u32) -> bool {
+        let conn = self.nics[nic as usize].peers.get(&peer);
+        conn.is_some_and(|conn| !self.conn(nic, *conn).over)
+    }
+
     /// A message waits to be seen at `nic`: in the inbox, or apart while its sender has not been opened
     /// there.
     pub(crate) fn queue(&mut self, nic: u32, message: u32) {
+        let from = self.messages[message].from;
+        let known = self.knows(nic, from);
         let receiver = &mut self.nics[nic as usize];
-        if receiver.peers.contains_key(&self.messages[message].from) {
+        if known {
             receiver.inbox.push_back(message);
         } else {
             receiver.strangers.push_back(message);
         }
+    }
+
+    /// Whether a message was sent over the connection that its sender has there now, if it has one.
+    pub(crate) fn is_of(&self, message: u32, conn: Option<u32>) -> bool {
+        let msg = &self.messages[message];
+        conn.is_some_and(|conn| msg.conn == conn && msg.epoch == self.conn(msg.from, conn).epoch)
     }
 
     /// Drops a message from the network.
@@ -357,7 +388,7 @@ impl Net {
     }
 
     /// Releases the oldest message that the sender keeps for `conn`.
-    fn let_go(&mut self, nic: u32, conn: u32) {
+    pub(crate) fn let_go(&mut self, nic: u32, conn: u32) {
         if let Some(message) = self.conn_mut(nic, conn).retained.pop_front() {
             self.messages[message].retained = false;
             self.release(message);

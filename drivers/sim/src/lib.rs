@@ -17,6 +17,7 @@ mod exposure;
 mod failure;
 mod fault;
 mod fence;
+mod forget;
 mod frame;
 mod handle;
 mod job;

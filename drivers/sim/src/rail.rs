@@ -243,6 +243,13 @@ impl Message for SimRail {
         }
     }
 
+    fn forget(&mut self, peer: PeerIndex) {
+        let mut net = self.handle.net.lock();
+        if peer.index() < net.nics[self.handle.nic as usize].conns.len() {
+            net.forget_peer(self.handle.nic, peer.0);
+        }
+    }
+
     fn revive(&mut self, peer: PeerIndex) {
         let mut net = self.handle.net.lock();
         if peer.index() < net.nics[self.handle.nic as usize].conns.len() {

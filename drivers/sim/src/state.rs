@@ -141,6 +141,8 @@ pub(crate) struct Nic {
     pub(crate) events: VecDeque<RailEvent>,
     pub(crate) conns: Vec<Conn>,
     pub(crate) peers: BTreeMap<u32, u32>,
+    /// Places among `conns` whose peers were forgotten.
+    pub(crate) forgotten: Vec<u32>,
     pub(crate) unflushed: Vec<u32>,
     pub(crate) inbox: VecDeque<u32>,
     /// Messages of NICs that this one has not opened yet.
@@ -246,6 +248,7 @@ impl Net {
             events: VecDeque::new(),
             conns: Vec::new(),
             peers: BTreeMap::new(),
+            forgotten: Vec::new(),
             unflushed: Vec::new(),
             inbox: VecDeque::new(),
             strangers: VecDeque::new(),

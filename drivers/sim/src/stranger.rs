@@ -43,8 +43,8 @@ impl Strangers {
 impl Net {
     /// Something of `from` has reached `nic`: a call, when it is not open there.
     pub(crate) fn note_sender(&mut self, nic: u32, from: u32) {
-        let receiver = &mut self.nics[nic as usize];
-        if !receiver.peers.contains_key(&from) {
+        if !self.knows(nic, from) {
+            let receiver = &mut self.nics[nic as usize];
             receiver.unknown.note(from, self.now);
         }
     }

@@ -183,6 +183,10 @@ impl Message for FaultRail {
         self.rail.abandon(peer);
     }
 
+    fn forget(&mut self, peer: PeerIndex) {
+        self.rail.forget(peer);
+    }
+
     fn revive(&mut self, peer: PeerIndex) {
         self.rail.revive(peer);
     }

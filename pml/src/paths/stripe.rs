@@ -23,6 +23,11 @@ impl Flowing {
         self.0.is_empty()
     }
 
+    /// Takes a peer out.
+    pub(crate) fn remove(&mut self, rank: Rank) {
+        self.0.retain(|flowing| *flowing != rank);
+    }
+
     fn add(&mut self, rank: Rank) {
         if !self.0.contains(&rank) {
             self.0.push(rank);

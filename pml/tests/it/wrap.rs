@@ -197,6 +197,9 @@ macro_rules! twisted {
             fn abandon(&mut self, peer: PeerIndex) {
                 self.inner_mut().abandon(peer)
             }
+            fn forget(&mut self, peer: PeerIndex) {
+                self.inner_mut().forget(peer)
+            }
             fn revive(&mut self, peer: PeerIndex) {
                 self.inner_mut().revive(peer)
             }

@@ -3,5 +3,6 @@
 
 mod conformance;
 mod faults;
+mod forget;
 mod jobs;
 mod messages;

@@ -123,6 +123,9 @@ impl Message for AnyRail {
     fn abandon(&mut self, peer: PeerIndex) {
         each!(self, rail => rail.abandon(peer));
     }
+    fn forget(&mut self, peer: PeerIndex) {
+        each!(self, rail => rail.forget(peer));
+    }
     fn revive(&mut self, peer: PeerIndex) {
         each!(self, rail => rail.revive(peer));
     }
