@@ -356,7 +356,8 @@ impl Run {
             .collect()
     }
 
-    fn judge(mut self) {
+    /// Judges the run. Returns how many lives of peers there were, and how many messages arrived.
+    fn judge(mut self) -> [usize; 2] {
         for (life, got) in &mut self.got {
             let mut numbers: Vec<u64> = got.iter().map(|(_, number, _)| *number).collect();
             numbers.sort_unstable();
@@ -394,16 +395,17 @@ impl Run {
             // A number of each other member, and as many that untested requests held.
             assert!(member.pml.peers() < 8 * all, "{} numbers", member.pml.peers());
         }
+        [self.sent.len(), self.got.values().map(Vec::len).sum()]
     }
 }
 
-fn run(seed: u64) {
+fn run(seed: u64) -> [usize; 2] {
     let mut run = Run::new(seed);
     for _ in 0..1500 {
         run.step();
     }
     run.finish();
-    run.judge();
+    run.judge()
 }
 
 proptest! {
@@ -416,5 +418,9 @@ proptest! {
 
 #[test]
 fn joins_and_leaves_of_known_seeds() {
-    (0..12).for_each(run);
+    let [lives, messages] = (0..12).map(run).fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
+    assert!(
+        lives > 500 && messages > 4000,
+        "{lives} lives, {messages} messages: too few"
+    );
 }

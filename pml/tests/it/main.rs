@@ -1,5 +1,7 @@
 //! The PML over the simulator: every feature by name, rails that die, random traffic, hostile frames.
 
+use doorbell_testing::alloc::Counting;
+
 mod checksum;
 mod credit;
 mod ending;
@@ -23,3 +25,6 @@ mod stripes;
 mod traffic;
 mod world;
 mod wrap;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;

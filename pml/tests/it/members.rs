@@ -7,6 +7,7 @@ use doorbell_pml::{
     SendMode, Sent, Source, Status, Target,
 };
 use doorbell_sim::{SimConfig, SimRail};
+use doorbell_testing::alloc;
 
 use crate::lobby::Lobby;
 use crate::world::{Memory, bytes, empty, filled, pattern, send_args, sim};
@@ -375,4 +376,46 @@ fn a_process_that_takes_the_place_of_another_is_another_peer() {
         }
         assert!(!lobby.members[0].knows(1), "its end was found");
     }
+}
+
+#[test]
+fn ten_thousand_joins_and_leaves_leave_nothing_behind() {
+    const ROUNDS: usize = 10_000;
+    let mut lobby = Lobby::new(2, 2, 7, sim(true, true, true), |config| config.sources = 0xff);
+    let (long, into) = (filled(LONG, 1), empty(LONG));
+    let (mut held, mut sends) = (None, Vec::new());
+    for round in 0..ROUNDS {
+        if round == ROUNDS / 5 {
+            held = Some(alloc::of_thread().held);
+        }
+        let ranks = [lobby.members[0].rank_of(1), lobby.members[1].rank_of(0)];
+        let data = (round % 2 == 0).then_some(round as u64);
+        for (at, rank) in ranks.into_iter().enumerate() {
+            let member = &mut lobby.members[at].pml;
+            member.set_immediate(rank, data).unwrap();
+            member.inject(rank, (round % 128) as u16, 1, b"short").unwrap();
+            if round % 4 == 0 {
+                let Sent::Pending(id) = member.send_loan(rank, 0, 2, long.loan()).unwrap() else {
+                    panic!("it is long");
+                };
+                sends.push((at, id));
+            }
+        }
+        lobby.passes(5);
+        let got = lobby.members[1].recv(Source::Any, 1, &into);
+        let status = lobby.wait(1, got).unwrap();
+        assert_eq!((usize::from(status.endpoint), status.data), (round % 128, data));
+        let first = round % 2;
+        lobby.members[first].forget(1 - first);
+        lobby.passes(1 + round % 3);
+        lobby.members[1 - first].forget(first);
+        for (at, id) in sends.drain(..) {
+            assert!(closed(&lobby.members[at].pml.test(id).unwrap()));
+        }
+        for member in &lobby.members {
+            assert!(member.pml.peers() <= 3, "{} numbers", member.pml.peers());
+        }
+    }
+    let grown = alloc::of_thread().held - held.unwrap();
+    assert!(grown < 16 << 10, "{grown} bytes more");
 }

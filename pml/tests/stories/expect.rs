@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use doorbell_pml::{PmlError, Rank, Sent, Source};
 
-use crate::stage::{REUSED, Stage, Told, ensure, link, number};
+use crate::stage::{REUSED, Stage, Told, data_of, ensure, link, number};
 
 impl Stage {
     pub(crate) fn expect(&mut self, what: &[&str]) -> Told {
@@ -17,7 +17,8 @@ impl Stage {
                 ensure(found.is_err(), || "there is one".to_string())
             }
             ["sent", name, how] => self.expect_sent(name, how),
-            ["received", name, how] => self.expect_received(name, how),
+            ["received", name, how] => self.expect_received(name, how, None),
+            ["received", name, how, "data", data] => self.expect_received(name, how, Some(data_of(data)?)),
             [name, "untouched"] => {
                 let now = self.tales[name].room.as_shared().to_vec();
                 let first = now.iter().position(|byte| *byte != REUSED);
@@ -50,7 +51,7 @@ impl Stage {
         judge(how, "ok", ended)
     }
 
-    fn expect_received(&mut self, name: &str, how: &str) -> Told {
+    fn expect_received(&mut self, name: &str, how: &str, data: Option<Option<u64>>) -> Told {
         let (rank, id) = self.tales[name]
             .received
             .ok_or("it was not received, or its end was seen already")?;
@@ -63,6 +64,9 @@ impl Stage {
             let got = tale.room.as_shared().to_vec();
             let wrong = (0..got.len()).find(|at| got[*at] != tale.bytes[*at]);
             ensure(wrong.is_none(), || format!("byte {wrong:?} is not what was sent"))?;
+            ensure(data.is_none_or(|data| data == status.data), || {
+                format!("{status:?}")
+            })?;
             ensure(status.length == tale.bytes.len() as u64, || format!("{status:?}"))?;
         }
         judge(how, "whole", ended.map(|ended| ended.map(|_| ())))

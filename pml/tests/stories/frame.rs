@@ -20,6 +20,11 @@ const TAG: Field = ("tag", 8, 8);
 const RESTARTED: u8 = 0x01;
 const CAN_PUT: u8 = 0x10;
 const AGAIN: u8 = 0x20;
+const IMMEDIATE: u8 = 0x04;
+const NO_DATA: u8 = 0x08;
+
+/// A kind that never travels: MATCH with the flag IMMEDIATE.
+const WORD: u8 = 0xff;
 
 fn layout(kind: u8) -> (&'static str, &'static [Field]) {
     const RESTART: &[Field] = &[
@@ -47,6 +52,7 @@ fn layout(kind: u8) -> (&'static str, &'static [Field]) {
     const PATH: &[Field] = &[("path", 2, 2), ("number", 4, 4)];
     match kind {
         1 => ("MATCH", &[SEQ, TAG]),
+        WORD => ("IMMEDIATE", &[SEQ, ("data", 8, 8)]),
         2 => ("RNDV", RNDV),
         3 => ("RGET", RNDV),
         4 => (
@@ -94,7 +100,8 @@ fn layout(kind: u8) -> (&'static str, &'static [Field]) {
 impl Said {
     /// Of the bytes of a frame.
     pub(crate) fn of(bytes: &[u8]) -> Self {
-        let (name, layout) = layout(bytes[0]);
+        let is_word = bytes[0] == 1 && bytes[1] & IMMEDIATE != 0;
+        let (name, layout) = layout(if is_word { WORD } else { bytes[0] });
         let mut fields: Vec<(&'static str, u64)> = layout
             .iter()
             .map(|&(field, at, length)| {
@@ -103,8 +110,11 @@ impl Said {
                 (field, u64::from_le_bytes(word))
             })
             .collect();
+        let flag = |flag: u8| u64::from(bytes[1] & flag != 0);
+        if is_word {
+            fields.push(("none", flag(NO_DATA)));
+        }
         if matches!(name, "RNDV" | "RGET") {
-            let flag = |flag: u8| u64::from(bytes[1] & flag != 0);
             fields.push(("restarted", flag(RESTARTED)));
             fields.push(("can-put", flag(CAN_PUT)));
             fields.push(("again", flag(AGAIN)));

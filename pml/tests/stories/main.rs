@@ -15,6 +15,8 @@
 //! 0 send 1 tag 7 length 90000 as m         and the name of the message
 //! 1 receive 0 tag 7 length 90000 as m      (or from `any`)
 //! 1 abort m -> now                         or wait
+//! 0 data 9 to 1                            the immediate data of what is sent from here on; or `none`
+//! 0 forget 1                               the peer, and everything that needs it
 //! reuse m                                  its receiver has the memory back, and uses it for something else
 //!
 //! deliver rail 0 0->1 RGET                 the oldest such frame arrives, and its sender learns it
@@ -44,15 +46,16 @@
 //! expect wire rail 1 0->1 NOTIFY restart 1     it is on its way
 //! expect no wire rail 1 0->1 NOTIFY
 //! expect sent m ok                         or waits, lost, aborted; except for `waits`, that is its end
-//! expect received m whole                  the same
+//! expect received m whole                  the same; and `data 9`, or `data none`
 //! expect m untouched                       its memory is as its owner left it after `reuse`
 //! expect 1 counter late_word 1             by the names in `counters.rs`
 //! expect 1 rail 0 to 0 down                the state of a path
 //! expect nothing left                      no request, no frame, no exposed memory; each story ends so
 //! ```
 //!
-//! Frames go by the names in `wire.rs`; the four words of the restart handshake are NOTIFY, RESTART-ACK,
-//! RESTART-NACK and ERROR. Operations are READ and WRITE.
+//! Frames go by the names in `wire.rs`; a MATCH that changes the immediate data is IMMEDIATE, and the four
+//! words of the restart handshake are NOTIFY, RESTART-ACK, RESTART-NACK and ERROR. Operations are READ and
+//! WRITE.
 
 mod air;
 mod expect;
@@ -79,6 +82,8 @@ stories! {
     a_fin_ends_the_wait_for_a_restart
     a_fragment_comes_twice
     a_fragment_ends_the_wait_for_a_restart
+    a_forgotten_peer_ends_what_both_were_doing
+    a_forgotten_peer_ends_while_it_is_read
     a_late_write_finds_its_key_revoked
     a_rail_that_cannot_give_back_takes_its_peer_along
     a_restart_begins_with_the_first_byte
@@ -107,6 +112,8 @@ stories! {
     h_unmatched_exposed_memory
     h_unmatched_fragments
     half_open
+    immediate_data_are_those_of_the_turn_of_an_announcement
+    immediate_data_err_with_their_rail_and_arrived
     i_the_request_is_recycled_while_a_notify_is_late
     j_three_hundred_restarts
     j_three_hundred_restarts_of_a_write

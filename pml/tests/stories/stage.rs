@@ -80,6 +80,14 @@ pub(crate) fn number<N: std::str::FromStr>(word: &str) -> Result<N, String> {
     word.parse().map_err(|_| format!("`{word}` is no number"))
 }
 
+/// Immediate data, or `none`.
+pub(crate) fn data_of(word: &str) -> Result<Option<u64>, String> {
+    match word {
+        "none" => Ok(None),
+        data => number(data).map(Some),
+    }
+}
+
 /// The two ends of a link, as in `0->1`.
 fn ends_of(word: &str) -> Result<(usize, usize), String> {
     let (from, to) = word.split_once("->").ok_or(format!("`{word}` is no direction"))?;
@@ -124,6 +132,12 @@ impl Stage {
             [rank, "receive", from, "tag", tag, "length", length, "as", name] => {
                 self.receive(number(rank)?, from, number(tag)?, number(length)?, name)?;
             }
+            [rank, "data", data, "to", to] => {
+                let (to, data) = (Rank(number(to)?), data_of(data)?);
+                let set = self.pmls[number::<usize>(rank)?].set_immediate(to, data);
+                set.map_err(|error| error.to_string())?;
+            }
+            [rank, "forget", peer] => self.pmls[number::<usize>(rank)?].forget(Rank(number(peer)?)),
             [rank, "abort", name, "->", end] => self.abort(number(rank)?, name, end)?,
             ["deliver", "rail", rail, direction, ref what @ ..] => {
                 let at = self.find(link(rail, direction)?, what, false)?;
