@@ -74,8 +74,9 @@ pub(crate) struct Options {
     /// Also write the result to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// The most that the whole run may take; what is then still running is killed and counts as failed
-    #[arg(long, value_name = "MINUTES", default_value_t = 39)]
+    /// The most that the whole run may take; what is then still running is killed and counts as failed. On a
+    /// slow or busy machine, give more: the bounds of the steps grow with it
+    #[arg(long, value_name = "MINUTES", default_value_t = LIMIT, value_parser = clap::value_parser!(u64).range(1..=1440))]
     limit: u64,
     /// Only build what later steps run, when no other process wants the processors
     #[arg(long, hide = true)]
@@ -110,6 +111,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
         nursery: Nursery::new()?,
         logs,
         end: Instant::now() + Duration::from_secs(60 * options.limit),
+        stretch: options.limit.div_ceil(LIMIT) as u32,
         ci: is_ci(),
         whole,
     };
@@ -157,6 +159,9 @@ fn choose(plan: Vec<Step>, only: &[String]) -> Result<Vec<Step>, Error> {
     Ok(plan.into_iter().filter(asked).collect())
 }
 
+/// Minutes that a whole run may take by default.
+const LIMIT: u64 = 39;
+
 /// Steps that run beside those that follow them: the machines of the one have one processor each, and the
 /// other takes its minute however much of the processors it gets.
 const BESIDE: &[&str] = &["lab", "soak"];
@@ -170,6 +175,8 @@ struct Runner<'a> {
     nursery: Nursery,
     logs: PathBuf,
     end: Instant,
+    /// How much longer than by default each step may take.
+    stretch: u32,
     ci: bool,
     /// Whether all steps run, and have to share the time.
     whole: bool,
@@ -500,7 +507,8 @@ impl Runner<'_> {
 
     /// Returns how long a step that begins now may take.
     fn bound(&self, step: &Step) -> Duration {
-        step.bound.min(self.end.saturating_duration_since(Instant::now()))
+        let left = self.end.saturating_duration_since(Instant::now());
+        left.min(step.bound * self.stretch)
     }
 
     fn log_of(&self, step: &Step) -> PathBuf {
