@@ -5,6 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use libfabric_sys::bits::{self, Word};
 use libfabric_sys::*;
 
+use super::offer::DOMAIN_CAPS;
 use super::rules::{Judge, Rule};
 use crate::errno::{Errno, Result};
 
@@ -76,7 +77,7 @@ attributes! {
     }
     /// Of the sending half.
     tx: Tx of fi_tx_attr at tx_attr {
-        caps = Judge::Bits(!RX_ONLY, CAPS);
+        caps = Judge::Bits(!(RX_ONLY | DOMAIN_CAPS), CAPS);
         mode = Judge::Free;
         op_flags = Judge::Bits(!0, OP_FLAGS);
         msg_order = Judge::Bits(!0, ORDERS);
@@ -89,7 +90,7 @@ attributes! {
     }
     /// Of the receiving half.
     rx: Rx of fi_rx_attr at rx_attr {
-        caps = Judge::Bits(!TX_ONLY, CAPS);
+        caps = Judge::Bits(!(TX_ONLY | DOMAIN_CAPS), CAPS);
         mode = Judge::Free;
         op_flags = Judge::Bits(!0, OP_FLAGS);
         msg_order = Judge::Bits(!0, ORDERS);

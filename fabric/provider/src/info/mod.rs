@@ -15,11 +15,13 @@ mod list;
 pub(crate) mod names;
 pub(crate) mod offer;
 mod rules;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
-use libfabric_sys::{FI_ENODATA, FI_LOG_CORE, FI_PROV_ATTR_ONLY, Level, fi_info};
+use libfabric_sys::{FI_ENODATA, FI_LOG_CORE, Level, fi_info};
 
 use crate::errno::{Errno, Result};
 use crate::fence::guard;
@@ -43,23 +45,15 @@ pub(crate) unsafe extern "C" fn getinfo(
         let hints = unsafe { attributes::Hints::read(hints, level) }?;
         // SAFETY: null, or texts.
         let place = unsafe { names::Place::read(node, service, flags) };
-        let list = find(level, &place, flags, hints.as_ref())?;
+        // Other flags are ignored: libfabric's layers set some of their own when they look for a provider.
+        let list = find(level, &place, hints.as_ref())?;
         // SAFETY: as above.
         unsafe { give(info, list.into_pointer()) }?;
         Ok(0)
     })
 }
 
-fn find(
-    level: Level,
-    place: &names::Place,
-    flags: u64,
-    hints: Option<&attributes::Hints>,
-) -> Result<list::List> {
-    if flags & !names::FLAGS != 0 && flags & FI_PROV_ATTR_ONLY == 0 {
-        // libfabric's layers set flags of their own when they look for a provider below them.
-        log::info(FI_LOG_CORE, || format!("getinfo: flags {flags:#x} are not known"));
-    }
+fn find(level: Level, place: &names::Place, hints: Option<&attributes::Hints>) -> Result<list::List> {
     // The quickest first: layers look at every provider at each getinfo.
     if let Some(hints) = hints {
         rules::check_kind(hints).map_err(refused)?;

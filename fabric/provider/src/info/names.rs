@@ -6,9 +6,6 @@ use libfabric_sys::*;
 
 use super::rules::Clash;
 
-/// The flags of getinfo that mean something here.
-pub(crate) const FLAGS: u64 = FI_SOURCE | FI_NUMERICHOST | FI_PROV_ATTR_ONLY | FI_RESCAN;
-
 /// The length of an address of ours.
 pub(crate) const ADDRESS_LENGTH: usize = 56;
 

@@ -1,0 +1,139 @@
+//! Fabrics and domains: opened many times, closed in order, and after a fork.
+
+use std::ptr;
+
+use libfabric_sys::*;
+
+use crate::alone::{run, run_with};
+use crate::opened::{Opened, open, try_open};
+
+#[test]
+fn a_fabric_and_a_domain_are_closed_in_order_only() {
+    run(
+        "domains::a_fabric_and_a_domain_are_closed_in_order_only",
+        |library| {
+            let opened = Opened::any(library);
+            // SAFETY: the fabric is open.
+            assert_eq!(unsafe { fi_close(opened.fabric.fid()) }, -FI_EBUSY);
+            let queue = opened.queue(0, 0, FI_WAIT_NONE);
+            assert_eq!(opened.domain.close(), 0);
+            // SAFETY: as above.
+            assert_eq!(unsafe { fi_close(opened.fabric.fid()) }, -FI_EBUSY);
+            assert_eq!(queue.close(), 0);
+            assert_eq!(opened.fabric.close(), 0);
+        },
+    );
+}
+
+#[test]
+fn several_domains_are_opened_from_one_fabric() {
+    run("domains::several_domains_are_opened_from_one_fabric", |library| {
+        let opened = Opened::any(library);
+        let entry = opened.info.as_ptr().cast_mut();
+        let more: Vec<_> = (0..8)
+            .map(|_| {
+                // SAFETY: the fabric is open, and the entry is of its provider.
+                open("fi_domain", |to| unsafe {
+                    fi_domain(opened.fabric.0, entry, to, ptr::null_mut())
+                })
+            })
+            .collect();
+        assert_eq!(more.len(), 8);
+    });
+}
+
+#[test]
+fn a_hundred_lives_leave_no_descriptor() {
+    run("domains::a_hundred_lives_leave_no_descriptor", |library| {
+        let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        drop(Opened::any(library));
+        let before = count();
+        for _ in 0..100 {
+            drop(Opened::any(library));
+        }
+        assert_eq!(count(), before);
+    });
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    run("domains::wrong_arguments_are_refused", |library| {
+        let opened = Opened::any(library);
+        let (fabric, null) = (opened.fabric.0, ptr::null_mut());
+        // SAFETY: the fabric is open; no entry is given.
+        let none = try_open::<fid_domain>(|to| unsafe { fi_domain(fabric, ptr::null_mut(), to, null) });
+        assert_eq!(none.unwrap_err(), -FI_EINVAL);
+        let entry = opened.info.as_ptr().cast_mut();
+        // SAFETY: the fabric is open; flags that none knows.
+        let flags = try_open::<fid_domain>(|to| unsafe { fi_domain2(fabric, entry, to, 1 << 40, null) });
+        assert_eq!(flags.unwrap_err(), -FI_EBADFLAGS);
+        // SAFETY: both are open; a fabric is no event queue.
+        let bound = unsafe { fi_domain_bind(opened.domain.0, opened.fabric.fid(), FI_REG_MR) };
+        assert_eq!(bound, -FI_EINVAL);
+    });
+}
+
+/// Runs something in a child, and returns its exit status.
+fn in_child(work: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child calls the provider, writes nothing of the parent's, and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let code = work();
+        // SAFETY: ends the child without the parent's handlers.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: the child is this process's own.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    libc::WEXITSTATUS(status)
+}
+
+#[test]
+fn a_child_of_fork_is_kept_out_and_may_close_and_the_parent_goes_on() {
+    let test = "domains::a_child_of_fork_is_kept_out_and_may_close_and_the_parent_goes_on";
+    let printed = run_with(test, &[], |library| {
+        let opened = Opened::any(library);
+        let queue = opened.queue(0, FI_WRITE, FI_WAIT_FD);
+        let memory = [0_u8; 8];
+        let register = |key| {
+            let mut mr = ptr::null_mut();
+            // SAFETY: the domain is open, and the memory stays.
+            unsafe {
+                fi_mr_reg(
+                    opened.domain.0,
+                    memory.as_ptr().cast(),
+                    8,
+                    FI_REMOTE_READ,
+                    0,
+                    key,
+                    0,
+                    &raw mut mr,
+                    ptr::null_mut(),
+                )
+            }
+        };
+        let code = in_child(|| {
+            let refused = register(1) == -FI_EOPBADSTATE && register(2) == -FI_EOPBADSTATE;
+            // SAFETY: open in the parent.
+            let closed = unsafe { fi_close(queue.fid()) };
+            // SAFETY: as above.
+            let closed = closed | unsafe { fi_close(opened.domain.fid()) };
+            i32::from(!refused) | i32::from(closed != 0) << 1
+        });
+        assert_eq!(code, 0);
+        // What a child opens is its own.
+        let code = in_child(|| {
+            let own = Opened::any(library);
+            i32::from(own.domain.close() != 0)
+        });
+        assert_eq!(code, 0);
+        assert_eq!(register(3), 0, "the parent goes on");
+        std::mem::forget(opened);
+    });
+    if let Some(printed) = printed {
+        let lines = printed
+            .lines()
+            .filter(|line| line.contains("opened before a fork"));
+        assert_eq!(lines.count(), 1, "{printed}");
+    }
+}

@@ -1,0 +1,12 @@
+//! The provider's getinfo and its objects without a data path, through the installed libfabric.
+
+mod alone;
+mod clients;
+mod domains;
+mod events;
+mod getinfo;
+mod loading;
+mod opened;
+mod registrations;
+mod tables;
+mod waits;
