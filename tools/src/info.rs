@@ -1,5 +1,6 @@
 //! `doorbell info`: every kind of rail with its verdict and reason; by which launcher this process was
-//! started, and why not by another; every setting with its value and origin.
+//! started, and why not by another; which libfabric loads our provider; every setting with its value and
+//! origin.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -13,6 +14,8 @@ use serde::Serialize;
 
 use crate::console;
 use crate::error::ToolError;
+use crate::ofi::found::Places;
+use crate::ofi::listing::Listing;
 use crate::{exits, settings};
 
 /// Show the rails of this machine, and why each can or cannot be used
@@ -36,6 +39,7 @@ struct Info<'a> {
     #[serde(flatten)]
     found: &'a Discovery,
     launcher: Launcher,
+    libfabric: Listing,
 }
 
 /// How a process that was started as this one would learn its rank.
@@ -101,10 +105,11 @@ pub(crate) fn info(args: &InfoArgs) -> Result<ExitCode, ToolError> {
         (false, json) => {
             let found = doorbell::discover(&config);
             let launcher = Launcher::of(&config);
+            let libfabric = Listing::of(&Places::here());
             if json {
-                as_json(&found, launcher)?
+                as_json(&found, launcher, libfabric)?
             } else {
-                rails(&found, &launcher)
+                rails(&found, &launcher) + &libfabrics(&libfabric)
             }
         }
     };
@@ -112,12 +117,13 @@ pub(crate) fn info(args: &InfoArgs) -> Result<ExitCode, ToolError> {
     Ok(Exit::Done.into())
 }
 
-fn as_json(found: &Discovery, launcher: Launcher) -> Result<String, ToolError> {
+fn as_json(found: &Discovery, launcher: Launcher, libfabric: Listing) -> Result<String, ToolError> {
     let info = Info {
         schema: "doorbell.info/1",
         version: env!("CARGO_PKG_VERSION"),
         found,
         launcher,
+        libfabric,
     };
     let text = serde_json::to_string_pretty(&info).map_err(|error| ToolError::System {
         what: "write what was found as JSON",
@@ -163,6 +169,46 @@ fn rails(found: &Discovery, launcher: &Launcher) -> String {
     }
     for other in &launcher.others {
         line(&mut text, other.kind, "no", &other.reason);
+    }
+    text
+}
+
+/// One line for each file of our provider, and for each libfabric; then the options that show more.
+fn libfabrics(found: &Listing) -> String {
+    let width = console::known_width().unwrap_or(usize::MAX);
+    let mut text = String::from("\n");
+    line(&mut text, width, ["libfabric", "verdict", "why"]);
+    if found.libraries.is_empty() {
+        line(
+            &mut text,
+            width,
+            [
+                "libfabric.so.1",
+                "none",
+                "no libfabric is installed, and none is needed",
+            ],
+        );
+    }
+    for provider in &found.providers {
+        let (verdict, why) = match (&provider.error, &provider.level) {
+            (Some(error), _) => ("unusable", error.clone()),
+            (None, level) => (
+                "provider",
+                format!("API level {}", level.as_deref().unwrap_or("unknown")),
+            ),
+        };
+        line(
+            &mut text,
+            width,
+            ["provider", verdict, &format!("{}: {why}", provider.path)],
+        );
+    }
+    for library in &found.libraries {
+        let verdict = if library.loads.is_some() { "loads it" } else { "no" };
+        let release = library.release.as_deref().unwrap_or("");
+        let name = format!("libfabric {release}");
+        let why = format!("{}: {}", library.path, library.why);
+        line(&mut text, width, [name.trim_end(), verdict, &why]);
     }
     text.push('\n');
     let more = "`--config` shows every setting, `--json` everything that was found out";

@@ -24,6 +24,7 @@ mod info;
 mod key;
 mod links;
 pub mod measure;
+mod ofi;
 pub mod path;
 pub mod process;
 pub mod report_files;
@@ -88,6 +89,7 @@ pub fn carry_out(command: Command) -> Result<ExitCode, ToolError> {
         Command::Agent { kind } => agent::agent(&kind),
         Command::LinksRank => links::links_rank(),
         Command::DoctorPeer => doctor::doctor_peer(),
+        Command::OfiChild { task } => ofi::child::carry_out(&task),
         Command::Pingpong(args) => measure::pingpong(&args),
         Command::Stream(args) => measure::stream(&args),
         Command::Rate(args) => measure::rate(&args),

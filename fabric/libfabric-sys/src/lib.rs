@@ -60,4 +60,4 @@ pub use calls::{
 };
 pub use layout::Layout;
 pub use level::{Level, NoLevel};
-pub use library::{CallError, InfoList, Library, LibraryError, Names, ProviderFile, Services};
+pub use library::{CallError, Hint, InfoList, Library, LibraryError, Names, ProviderFile, Services};

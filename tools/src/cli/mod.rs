@@ -135,6 +135,12 @@ doorbell rate --verify"))]
     /// What `doctor` starts to see whether two processes can exchange messages
     #[command(hide = true)]
     DoctorPeer,
+    /// What `info` and `doctor` start to load a file of libfabric
+    #[command(hide = true)]
+    OfiChild {
+        /// What to load, as JSON
+        task: String,
+    },
     /// What `run` starts instead of the program itself
     #[command(hide = true)]
     ExecRank(ExecArgs),

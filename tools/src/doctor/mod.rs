@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   chains   machine · shm · udp:INTERFACE · xdp:INTERFACE · KIND:PCI-ADDRESS      one for each rail
+//!            ofi · one for each client of libfabric                                where it is named
 //!   a step   ok │ broken (ends the chain: cause and fixes) │ unknown │ not applicable │ note (slow only)
 //! ```
 //!
@@ -18,6 +19,7 @@ mod interface;
 mod limits;
 mod machine;
 mod memlock;
+mod ofi;
 mod pci;
 mod shm;
 mod subnet;
@@ -43,6 +45,7 @@ use system::System;
 use crate::console;
 use crate::doctor::args::DoctorArgs;
 use crate::error::ToolError;
+use crate::ofi::found::Places;
 
 /// The JSON of `doorbell doctor`.
 #[derive(Serialize)]
@@ -64,6 +67,8 @@ enum Wanted {
     Pci(Bdf, Option<String>, bool),
     /// A function that a process models.
     Model(RailName),
+    /// libfabric and our provider for it.
+    Ofi,
     /// Rails of a kind that this build does not have, or that nothing can be wrong with.
     Other(RailName),
 }
@@ -77,7 +82,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, ToolError> {
         false => named(&args.rails)?,
     };
     let mut chains = vec![machine::chain(&system)];
-    chains.extend(wanted.iter().map(|one| one.chain(&system, &config, args)));
+    chains.extend(wanted.iter().flat_map(|one| one.chains(&system, &config, args)));
     let is_broken = chains.iter().any(|chain| chain.verdict == Verdict::Broken);
     let untried = chains.iter().any(|chain| chain.verdict == Verdict::Untried);
     let report = Report {
@@ -161,6 +166,7 @@ fn by_rail(name: RailName) -> Result<Wanted, ToolError> {
     };
     Ok(match name.kind() {
         "shm" if name.object().is_empty() => Wanted::Shm,
+        "ofi" if name.object().is_empty() => Wanted::Ofi,
         "udp" | "xdp" if name.object().is_empty() => return Err(without()),
         "udp" => Wanted::Udp(name),
         "xdp" => Wanted::Xdp(name, true),
@@ -205,8 +211,9 @@ fn unknown(text: &str) -> ToolError {
 }
 
 impl Wanted {
-    fn chain(&self, system: &System, config: &Config, args: &DoctorArgs) -> Chain {
-        match self {
+    fn chains(&self, system: &System, config: &Config, args: &DoctorArgs) -> Vec<Chain> {
+        let chain = match self {
+            Self::Ofi => return ofi::chains(&Places::here()),
             Self::Shm => shm::chain(system, config),
             Self::Udp(name) => udp::chain(system, config, name, args.peer),
             Self::Xdp(name, tried) => xdp::chain(system, config, name, args.peer, *tried),
@@ -218,7 +225,8 @@ impl Wanted {
             ),
             Self::Model(name) => pci::model(name, config),
             Self::Other(name) => other(name),
-        }
+        };
+        vec![chain]
     }
 }
 

@@ -12,6 +12,7 @@ mod layers;
 mod limits;
 mod links;
 mod links_of_ranks;
+mod ofi;
 mod output;
 mod portals;
 mod rails;

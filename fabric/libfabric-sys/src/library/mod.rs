@@ -9,6 +9,7 @@
 //! fi_version(3), fi_errno(3).
 
 mod error;
+mod hints;
 mod info;
 mod loader;
 mod provider;
@@ -26,6 +27,7 @@ use crate::abi::info::{fi_fabric_attr, fi_info};
 use crate::level::Level;
 
 pub use self::error::{CallError, LibraryError};
+pub use self::hints::Hint;
 pub use self::info::{InfoIter, InfoList, Names};
 pub use self::provider::ProviderFile;
 pub use self::services::Services;

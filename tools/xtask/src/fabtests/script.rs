@@ -81,7 +81,8 @@ impl Sitting<'_> {
         command.args(["-vv", "-t", self.set.word(), "-T", &self.limit.to_string()]);
         command.arg("-p").arg(&self.built.programs);
         if let Some(providers) = self.ours {
-            command.arg("-f").arg(self.exclude_file(&folder)?);
+            // Its addresses are exchanged, and no host has one by its name.
+            command.arg("-b").arg("-f").arg(self.exclude_file(&folder)?);
             command.env("FI_PROVIDER_PATH", providers);
             if let Some(rails) = self.rails {
                 command.env("FI_DOORBELL_RAILS", rails);

@@ -48,14 +48,8 @@ pub(super) fn of_c(shop: &Workshop, mpi: &Mpi, source: &Path) -> Result<Vec<Case
     command.args(["-std=gnu11", "-O1"]).arg(source);
     command.args(["-lpthread", "-o"]).arg(&program);
     shop.built(&mut command, &format!("{}-mpi", mpi.name))?;
-    let mut list = mpi.compiler();
-    // The compiler's environment has the libraries that the program needs.
     let mut listing = Command::new(&program);
-    for (name, value) in list.env_remove("PATH").get_envs() {
-        if let Some(value) = value {
-            listing.env(name, value);
-        }
-    }
+    mpi.at_home(&mut listing);
     let names = printed(&mut listing)?;
     let case = |name: &str| Case {
         name: name.to_owned(),

@@ -241,8 +241,8 @@ impl Mpi {
         command
     }
 
-    /// Shows it where it is installed.
-    fn at_home(&self, command: &mut Command) {
+    /// Sets the variables by which its programs and libraries find where it is installed.
+    pub(super) fn at_home(&self, command: &mut Command) {
         if let Some(prefix) = &self.prefix {
             command.env("LD_LIBRARY_PATH", prefix.join("lib"));
             if self.family == Family::OpenMpi {
