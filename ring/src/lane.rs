@@ -41,6 +41,10 @@ use crate::storage::{Access, Area};
 use crate::sync::{AtomicU64, Ordering};
 use crate::view::{SharedSlice, SharedSliceMut};
 
+mod backing;
+
+pub use backing::Backing;
+
 /// Bytes of a cell.
 pub const CELL_BYTES: usize = 32;
 /// Bytes of a message that travel in its cell.
@@ -187,11 +191,18 @@ pub struct Producer {
     /// Data index after the last of them.
     data_tail: u64,
     /// Where the rest of each cell's message begins. The consumer's two indices cannot be taken at one moment
-    /// (it may have died between the two stores), so what it left is not found by adding up from them.
+    /// (it may have died between the two stores), so what it left is not found by adding up from them. Empty
+    /// as long as there is no memory for rests.
     rests: Vec<u32>,
     /// The consumer's indices as last copied and believed.
     seen: u64,
     data_seen: u64,
+    /// Where the next message and its data have to end without another look: by what was seen, and by what
+    /// there is memory for.
+    limit: u64,
+    data_limit: u64,
+    /// What there is memory for.
+    backed: Backing,
 }
 
 impl Producer {
@@ -200,7 +211,28 @@ impl Producer {
     /// # Errors
     /// [`RingError::TooSmall`], [`RingError::Misaligned`] (cache lines), [`RingError::ReadOnly`] or
     /// [`RingError::NoMemory`].
-    pub fn attach(geometry: Geometry, mut lane: Area, control: Area) -> Result<Self, RingError> {
+    pub fn attach(geometry: Geometry, lane: Area, control: Area) -> Result<Self, RingError> {
+        let all = Backing {
+            cells: geometry.cells,
+            data: geometry.data,
+        };
+        Self::attach_partly(geometry, lane, control, all)
+    }
+
+    /// Attaches like [`Producer::attach`] to a lane of which only a part has memory yet: it is used from its
+    /// beginning, and looks full where that part ends, until [`Producer::extend`].
+    ///
+    /// The consumer polls the cell that comes next, so the last cell with memory is not used before there is
+    /// more, and no cell without memory is ever looked at.
+    ///
+    /// # Errors
+    /// Those of [`Producer::attach`], and [`RingError::TooSmall`] for less than two cells.
+    pub fn attach_partly(
+        geometry: Geometry,
+        mut lane: Area,
+        control: Area,
+        backed: Backing,
+    ) -> Result<Self, RingError> {
         lane.check(
             "message lane, cells and data",
             geometry.bytes(),
@@ -214,17 +246,22 @@ impl Producer {
             Access::ReadOnly,
         )?;
         let cells = lane.split_to(geometry.cells_bytes())?;
-        Ok(Self {
+        let mut producer = Self {
             cells,
             data: lane,
             control,
             geometry,
             tail: 0,
             data_tail: 0,
-            rests: no_rests(geometry.cells)?,
+            rests: Vec::new(),
             seen: 0,
             data_seen: 0,
-        })
+            limit: 0,
+            data_limit: 0,
+            backed: Backing { cells: 0, data: 0 },
+        };
+        producer.extend(backed)?;
+        Ok(producer)
     }
 
     /// Goes on with another control block: a lane can be filled before its consumer is there, with a private
@@ -285,7 +322,7 @@ impl Producer {
         if len > FIRST_BYTES {
             return Err(too_long(len, FIRST_BYTES));
         }
-        if self.tail - self.seen >= self.geometry.cells as u64 && !self.cell_freed()? {
+        if self.tail >= self.limit && !self.cell_freed()? {
             return Ok(false);
         }
         write_first(&self.cells, self.cell(self.tail), words);
@@ -316,14 +353,13 @@ impl Producer {
 
     #[inline(always)]
     fn has_room(&self, place: Place) -> bool {
-        self.tail - self.seen < self.geometry.cells as u64
-            && (place.len == 0 || place.end - self.data_seen <= self.geometry.data as u64)
+        self.tail < self.limit && (place.len == 0 || place.end <= self.data_limit)
     }
 
     #[cold]
     fn cell_freed(&mut self) -> Result<bool, RingError> {
         self.look()?;
-        Ok(self.tail - self.seen < self.geometry.cells as u64)
+        Ok(self.tail < self.limit)
     }
 
     fn room_freed(&mut self, place: Place) -> Result<bool, RingError> {
@@ -346,6 +382,7 @@ impl Producer {
             self.data_seen,
             self.data_tail,
         )?;
+        self.set_limits();
         Ok(())
     }
 
@@ -454,7 +491,9 @@ impl Reserved<'_> {
     pub fn commit(self) {
         let slot = self.producer.slot(self.producer.tail);
         // Below the size of the data area, which is at most 2³⁰.
-        self.producer.rests[slot] = self.place.at as u32;
+        if let Some(rest) = self.producer.rests.get_mut(slot) {
+            *rest = self.place.at as u32;
+        }
         self.producer.data_tail = self.place.end;
         self.producer.commit(self.len);
     }
@@ -853,16 +892,6 @@ fn corrupt(what: &'static str, value: u64, low: u64, high: u64) -> RingError {
         low,
         high,
     }
-}
-
-fn no_rests(cells: usize) -> Result<Vec<u32>, RingError> {
-    let mut rests = Vec::new();
-    rests.try_reserve_exact(cells).map_err(|_| RingError::NoMemory {
-        what: WHAT,
-        bytes: cells * size_of::<u32>(),
-    })?;
-    rests.resize(cells, 0);
-    Ok(rests)
 }
 
 #[cold]

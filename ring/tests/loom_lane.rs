@@ -19,7 +19,7 @@
 //! read on the strength of it). To repeat one: change the word and run `cargo xtask test --only loom`.
 #![cfg(loom)]
 
-use doorbell_ring::lane::{self, CELL_BYTES, CONTROL_BYTES, Consumer, Geometry, Look, Producer};
+use doorbell_ring::lane::{self, Backing, CELL_BYTES, CONTROL_BYTES, Consumer, Geometry, Look, Producer};
 use doorbell_ring::storage::Area;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
@@ -107,6 +107,39 @@ fn a_cell_is_not_rewritten_while_it_is_read() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| stream(2, 3));
+}
+
+/// The lane gets memory while it is used: the receiver does not notice it.
+#[test]
+fn a_lane_that_grows_is_whole() {
+    bounded(|| {
+        let geometry = Geometry::new(4, 128).unwrap();
+        let marks = (0..4).map(|cell| cell * CELL_BYTES);
+        let area = Area::loom(
+            geometry.bytes(),
+            marks.chain([0, 64].map(|line| geometry.cells_bytes() + line)),
+        );
+        let control = Area::loom(CONTROL_BYTES, [0, 8, 64]);
+        // SAFETY: the two ends of one lane.
+        let lane_far = unsafe { area.alias() }.into_read_only();
+        // SAFETY: as above.
+        let control_far = unsafe { control.alias() }.into_read_only();
+        let first = Backing { cells: 2, data: 0 };
+        let mut producer = Producer::attach_partly(geometry, area, control_far, first).unwrap();
+        let mut consumer = Consumer::attach(geometry, control, lane_far).unwrap();
+        let sender = thread::spawn(move || {
+            assert!(send(&mut producer, 0));
+            assert!(!send(&mut producer, 1), "beyond its memory");
+            producer.extend(Backing { cells: 4, data: 64 }).unwrap();
+            assert!(send(&mut producer, 1));
+        });
+        for number in 0..2 {
+            while !check(&mut consumer, number) {
+                thread::yield_now();
+            }
+        }
+        sender.join().unwrap();
+    });
 }
 
 /// Two long messages through one data area: the second waits until the first was copied.

@@ -7,6 +7,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod growing;
+
 fn send(producer: &mut Producer, message: &[u8]) -> bool {
     let Some(mut room) = producer.reserve(message.len()).unwrap() else {
         return false;
