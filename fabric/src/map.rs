@@ -16,12 +16,12 @@
 pub mod process;
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
@@ -45,6 +45,8 @@ pub struct Object {
     length: usize,
     /// What it is made of, and a map of it begins on.
     page: usize,
+    /// Its memory is allocated in parts, by [`Map::allocate`].
+    grows: bool,
 }
 
 /// Sets the length of a new object, and allocates its memory now.
@@ -52,6 +54,21 @@ fn allocate(descriptor: &OwnedFd, length: usize) -> rustix::io::Result<()> {
     // The system would end this process with SIGXFSZ, and what that does is its user's matter.
     check_file_size(length as u64).map_err(|_| Errno::FBIG)?;
     rustix::fs::fallocate(descriptor, FallocateFlags::empty(), 0, length as u64)
+}
+
+/// Sets the length of a new object, and allocates nothing.
+fn set_length(descriptor: &OwnedFd, length: usize) -> rustix::io::Result<()> {
+    check_file_size(length as u64).map_err(|_| Errno::FBIG)?;
+    rustix::fs::ftruncate(descriptor, length as u64)
+}
+
+/// Whether the kernel has `MADV_POPULATE_WRITE`.
+fn parts_can_be_allocated() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        // SAFETY: no bytes at all: the kernel judges the advice and does nothing.
+        unsafe { rustix::mm::madvise(ptr::null_mut(), 0, Advice::LinuxPopulateWrite) }.is_ok()
+    })
 }
 
 /// The size of a page, in bytes.
@@ -71,17 +88,37 @@ impl Object {
     /// # Errors
     /// When memory or descriptors run out, with the requested size.
     pub fn new(label: &str, length: usize) -> Result<Self, RailError> {
+        Self::sealed(label, length, false)
+    }
+
+    /// Creates an object like [`Object::new`] whose memory its maker allocates in parts, by
+    /// [`Map::allocate`], each before its use: a part that was not allocated is taken by the process that
+    /// touches it first, which ends by SIGBUS where there is none. Where the kernel allocates no parts
+    /// (before 5.14), the object has all of it now.
+    ///
+    /// # Errors
+    /// When descriptors run out, or the size is more than a file may have.
+    pub fn growing(label: &str, length: usize) -> Result<Self, RailError> {
+        Self::sealed(label, length, parts_can_be_allocated())
+    }
+
+    fn sealed(label: &str, length: usize, grows: bool) -> Result<Self, RailError> {
         let failed =
             |errno: Errno| RailError::memory("create a shared memory object", label, length, errno.into());
         let length = whole_pages(length.max(1)).ok_or_else(|| failed(Errno::NOMEM))?;
         let descriptor = rustix::fs::memfd_create(label, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
             .map_err(failed)?;
-        allocate(&descriptor, length).map_err(failed)?;
+        if grows {
+            set_length(&descriptor, length).map_err(failed)?;
+        } else {
+            allocate(&descriptor, length).map_err(failed)?;
+        }
         rustix::fs::fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW).map_err(failed)?;
         Ok(Self {
             descriptor,
             length,
             page: page_size(),
+            grows,
         })
     }
 
@@ -106,6 +143,7 @@ impl Object {
             descriptor,
             length,
             page,
+            grows: false,
         })
     }
 
@@ -127,6 +165,7 @@ impl Object {
             descriptor,
             length,
             page: page_size(),
+            grows: false,
         })
     }
 
@@ -160,6 +199,19 @@ impl Object {
     /// # Errors
     /// When it is not, in which case mapping it would be dangerous.
     pub fn received(descriptor: OwnedFd, least: usize) -> Result<Self, RailError> {
+        Self::checked(descriptor, least, false)
+    }
+
+    /// Takes an object like [`Object::received`] that may be a growing one: a map of it fills in nothing, and
+    /// its reader has to leave alone what its maker has not allocated yet.
+    ///
+    /// # Errors
+    /// Those of [`Object::received`], but for too little memory.
+    pub fn received_growing(descriptor: OwnedFd, least: usize) -> Result<Self, RailError> {
+        Self::checked(descriptor, least, true)
+    }
+
+    fn checked(descriptor: OwnedFd, least: usize, grows: bool) -> Result<Self, RailError> {
         let seals = rustix::fs::fcntl_get_seals(&descriptor)
             .map_err(|_| RailError::hostile("passed a descriptor that is not a sealed memory object"))?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
@@ -175,7 +227,7 @@ impl Object {
             return Err(RailError::hostile("passed a memory object of the wrong size"));
         }
         // A map of it is filled in at once: the memory has to be its maker's, not ours.
-        if u64::try_from(stat.st_blocks).unwrap_or(0) < stat.st_size as u64 / STAT_BLOCK {
+        if !grows && u64::try_from(stat.st_blocks).unwrap_or(0) < stat.st_size as u64 / STAT_BLOCK {
             return Err(RailError::hostile(
                 "passed a memory object with less memory than its length",
             ));
@@ -184,6 +236,7 @@ impl Object {
             descriptor,
             length,
             page: page_of(&stat),
+            grows,
         })
     }
 
@@ -244,6 +297,8 @@ pub struct Map {
     /// The reservation, and its length.
     reserved: (*mut u8, usize),
     protection: Protection,
+    /// Its maker allocates its parts.
+    grows: bool,
 }
 
 // SAFETY: a map is an address range that stays valid until dropped, on whichever thread; all access to its
@@ -278,12 +333,14 @@ impl Map {
             length: object.length,
             reserved: (reservation, reserved),
             protection,
+            grows: object.grows,
         };
         let rights = match protection {
             Protection::ReadOnly => ProtFlags::READ,
             Protection::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
-        let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
+        let mut flags = MapFlags::SHARED | MapFlags::FIXED;
+        flags.set(MapFlags::POPULATE, !object.grows);
         // SAFETY: MAP_FIXED replaces pages of our own reservation only: it starts at least one page in, at
         // most one page of the object, and ends before its end.
         unsafe {
@@ -325,6 +382,33 @@ impl Map {
     #[inline]
     pub fn protection(&self) -> Protection {
         self.protection
+    }
+
+    /// Allocates the pages of a part of a growing object ([`Object::growing`]), and fills them in here;
+    /// without effect for any other object, which has all its memory.
+    ///
+    /// # Errors
+    /// When there is no such part, memory runs out, or the map is read-only.
+    pub fn allocate(&self, part: Range<usize>) -> Result<(), RailError> {
+        let failed = |errno: Errno| {
+            let length = part.len();
+            RailError::memory(
+                "allocate more of a shared memory object",
+                "",
+                length,
+                errno.into(),
+            )
+        };
+        if part.end > self.length || part.is_empty() {
+            return Err(failed(Errno::INVAL));
+        }
+        if !self.grows {
+            return Ok(());
+        }
+        let first = part.start - part.start % page_size();
+        let at = self.start.wrapping_add(first).cast();
+        // SAFETY: whole pages of our own map, whose length is whole pages; what is in them already stays.
+        unsafe { rustix::mm::madvise(at, part.end - first, Advice::LinuxPopulateWrite) }.map_err(failed)
     }
 
     /// Takes away the right to write through this map, for good.

@@ -149,7 +149,7 @@ impl Body<'_> {
     }
 
     /// Calls `each` with its pieces, one after the other.
-    #[inline]
+    #[inline(always)]
     pub fn for_each_part(&self, mut each: impl FnMut(SharedBytes<'_>)) {
         match self {
             Body::Empty => {}

@@ -263,3 +263,54 @@ fn an_object_beyond_the_limit_of_file_sizes_is_an_error() {
         .unwrap();
     assert_eq!(ended.code(), Some(0), "{ended}");
 }
+
+/// Pages that `object` has, by the system.
+fn pages_of(object: &Object) -> usize {
+    let stat = rustix::fs::fstat(object).unwrap();
+    usize::try_from(stat.st_blocks).unwrap() * 512 / page_size()
+}
+
+#[test]
+fn a_growing_object_has_what_was_allocated_of_it() {
+    let page = page_size();
+    let object = Object::growing("test", 64 * page).unwrap();
+    let map = object.map(Protection::ReadWrite).unwrap();
+    if pages_of(&object) == 64 {
+        // A kernel before 5.14: it has everything.
+        return map.allocate(3..4).unwrap();
+    }
+    object.seal_against_new_writers().unwrap();
+    assert_eq!(pages_of(&object), 0, "a map fills in nothing");
+    // SAFETY: inside the map, which is writable.
+    unsafe { map.as_ptr().wrapping_add(3 * page).write_volatile(7) };
+    assert_eq!(pages_of(&object), 1);
+    map.allocate(3 * page + 5..5 * page + 1).unwrap();
+    assert_eq!(pages_of(&object), 3);
+    // SAFETY: as above.
+    assert_eq!(unsafe { map.as_ptr().wrapping_add(3 * page).read_volatile() }, 7);
+    assert!(map.allocate(63 * page..64 * page + 1).is_err() && map.allocate(4..4).is_err());
+    let again = object.as_fd().try_clone_to_owned().unwrap();
+    assert!(Object::received(again, 64 * page).is_err());
+    let again = object.as_fd().try_clone_to_owned().unwrap();
+    assert!(Object::received_growing(again, 64 * page + 1).is_err());
+    let again = object.as_fd().try_clone_to_owned().unwrap();
+    let theirs = Object::received_growing(again, 64 * page)
+        .unwrap()
+        .map(Protection::ReadOnly)
+        .unwrap();
+    assert_eq!(pages_of(&object), 3);
+    assert!(
+        theirs.allocate(10 * page..11 * page).is_err(),
+        "a reader allocates nothing"
+    );
+    map.allocate(0..64 * page).unwrap();
+    assert_eq!(pages_of(&object), 64);
+}
+
+#[test]
+fn an_object_with_all_its_memory_has_no_more_to_allocate() {
+    let object = Object::new("test", 1).unwrap();
+    let map = object.map(Protection::ReadWrite).unwrap();
+    map.allocate(0..page_size()).unwrap();
+    assert!(map.allocate(0..page_size() + 1).is_err());
+}
