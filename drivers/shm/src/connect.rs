@@ -38,6 +38,8 @@ pub(crate) enum Received<T> {
     Message(T),
     /// The other end has closed the connection without sending it.
     Closed,
+    /// The other end has forgotten us, and answered that.
+    Forgotten,
 }
 
 /// A received and validated hello, with the pid of its sender.
@@ -162,6 +164,16 @@ pub(crate) fn send_welcome(
     .map_err(|errno| system("answer a rank on this host", errno))
 }
 
+/// Answers a hello of an acquaintance that has ended here.
+pub(crate) fn send_forgotten(socket: &OwnedFd, incarnation: u64) {
+    // A sender that has exited meanwhile needs no answer.
+    let _ = rustix::net::send(
+        socket,
+        Welcome::forgotten(incarnation).as_bytes(),
+        SendFlags::NOSIGNAL,
+    );
+}
+
 fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -182,12 +194,12 @@ pub(crate) fn receive_hello(socket: &OwnedFd) -> Result<Received<ReceivedHello>,
     let (bytes, descriptors) = match receive::<{ size_of::<Hello>() }>(socket)? {
         Received::Message(message) => message,
         Received::Pending => return Ok(Received::Pending),
-        Received::Closed => return Ok(Received::Closed),
+        Received::Closed | Received::Forgotten => return Ok(Received::Closed),
     };
     let (hello, geometry) = Hello::parse(&bytes).map_err(RailError::hostile)?;
     let [lane, leases] = <[OwnedFd; 2]>::try_from(descriptors)
         .map_err(|_| RailError::hostile("passed the wrong number of descriptors"))?;
-    let lane = Object::received(lane, FRONT_WORDS * 8 + geometry.bytes())?;
+    let lane = Object::received_growing(lane, FRONT_WORDS * 8 + geometry.bytes())?;
     let leases = Object::received(leases, LEASE_BYTES)?;
     Ok(Received::Message(ReceivedHello {
         hello,
@@ -204,9 +216,12 @@ pub(crate) fn receive_welcome(socket: &OwnedFd) -> Result<Received<ReceivedWelco
     let (bytes, descriptors) = match receive::<{ size_of::<Welcome>() }>(socket)? {
         Received::Message(message) => message,
         Received::Pending => return Ok(Received::Pending),
-        Received::Closed => return Ok(Received::Closed),
+        Received::Closed | Received::Forgotten => return Ok(Received::Closed),
     };
     let welcome = Welcome::parse(&bytes).map_err(RailError::hostile)?;
+    if welcome.is_forgotten() {
+        return Ok(Received::Forgotten);
+    }
     let [control, ready, leases] = <[OwnedFd; 3]>::try_from(descriptors)
         .map_err(|_| RailError::hostile("passed the wrong number of descriptors"))?;
     let least = FRONT_WORDS * 8 + doorbell_ring::lane::CONTROL_BYTES;
@@ -264,21 +279,46 @@ fn receive<const N: usize>(socket: &OwnedFd) -> Result<Received<RawMessage>, Rai
     Ok(Received::Message((bytes[..received.bytes].to_vec(), descriptors)))
 }
 
+/// The byte that wakes a sleeper.
+const WAKE: u8 = 1;
+/// The byte that begins the use of one socket for both directions (`one_socket`).
+const MERGE: u8 = 2;
+
 /// Wakes a sleeping receiver. Never blocks; a full or closed socket is not the sender's concern.
 pub(crate) fn signal(socket: &OwnedFd) {
-    let _ = rustix::net::send(socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    let _ = rustix::net::send(socket, &[WAKE], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
-/// Reads a bounded number of wake-up bytes; returns whether the other end has hung up.
-pub(crate) fn drain(socket: &OwnedFd) -> bool {
-    let mut bytes = [0; 64];
+/// Requests the use of one socket; returns whether the request has left.
+pub(crate) fn send_merge(socket: &OwnedFd) -> bool {
+    rustix::net::send(socket, &[MERGE], SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_ok()
+}
+
+/// What came over a socket after the handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Drained {
+    /// The other end has hung up.
+    pub(crate) hung_up: bool,
+    /// It uses one socket from now on.
+    pub(crate) merge: bool,
+}
+
+/// Reads a bounded number of bytes.
+pub(crate) fn drain(socket: &OwnedFd) -> Drained {
+    let (mut bytes, mut drained) = ([0; 64], Drained::default());
     for _ in 0..64 {
         match rustix::net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {
-            Ok((0, _)) => return true,
-            Ok(_) => {}
-            Err(Errno::AGAIN | Errno::INTR) => return false,
-            Err(_) => return true,
+            Ok((0, _)) => {
+                drained.hung_up = true;
+                break;
+            }
+            Ok((length, _)) => drained.merge |= bytes[..length.min(64)].contains(&MERGE),
+            Err(Errno::AGAIN | Errno::INTR) => break,
+            Err(_) => {
+                drained.hung_up = true;
+                break;
+            }
         }
     }
-    false
+    drained
 }

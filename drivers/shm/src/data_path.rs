@@ -37,8 +37,9 @@ const PARTS: usize = 64;
 
 impl Message for ShmRail {
     fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError> {
+        let rail = self.name().to_string();
         let bad = |reason| RailError::BadAddress {
-            rail: self.name().to_string(),
+            rail: rail.clone(),
             address: address.to_string(),
             reason,
         };
@@ -46,18 +47,12 @@ impl Message for ShmRail {
             .native_of("shm")
             .ok_or_else(|| bad("it belongs to another kind of rail"))?;
         let id: Id = bytes.try_into().map_err(|_| bad("it has the wrong length"))?;
-        if let Some(known) = self
-            .peers
-            .iter()
-            .position(|peer| peer.id == id && peer.incarnation == incarnation)
-        {
-            return Ok(PeerIndex(known as u32));
+        if let Some(known) = self.known(id, incarnation) {
+            return Ok(PeerIndex(known));
         }
-        if self.peers.len() >= self.most_peers {
+        let Some(index) = self.add_peer(id, incarnation) else {
             return Err(bad("there are as many peers as the setting shm.peers allows"));
-        }
-        let index = self.peers.len() as u32;
-        self.peers.push(Peer::new(id, incarnation));
+        };
         self.hot.reserve(self.peers.len());
         self.cold.reserve(self.peers.len());
         self.expect_handshake();
@@ -81,12 +76,9 @@ impl Message for ShmRail {
         if let Some(known) = self.peers.get_mut(peer.index())
             && let Some(tx) = &mut known.tx
             && let Some(message) = Short::of(head, &body)
+            && let Some(sent) = tx.send_short(message)
         {
-            let sent = tx.send_short(message);
-            if sent == Err(Refused::PeerDown) {
-                self.disconnect(peer.0, DownReason::Hostile);
-            }
-            return sent;
+            return Ok(sent);
         }
         // A copy, so that the body itself need not be in memory on the fast path.
         self.send_other(peer, head, &{ body })
@@ -230,6 +222,10 @@ impl Message for ShmRail {
         self.give_up(peer.0);
     }
 
+    fn forget(&mut self, peer: PeerIndex) {
+        self.forget_peer(peer);
+    }
+
     fn revive(&mut self, peer: PeerIndex) {
         self.call(peer.0);
     }
@@ -358,7 +354,8 @@ fn drain<S: Arrivals>(
 }
 
 impl ShmRail {
-    /// Sends a message that does not fit one cell, has an uncommon head or body, or is the first one.
+    /// Sends a message that does not fit one cell, has an uncommon head or body, is the first one, or meets a
+    /// lane that looks full.
     #[inline(never)]
     fn send_other(&mut self, peer: PeerIndex, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
         if head.len() > HEAD || matches!(body, Body::Parts(parts) if parts.len() > PARTS) {
@@ -377,7 +374,8 @@ impl ShmRail {
         };
         let sent = tx.send(head, body);
         if sent == Err(Refused::PeerDown) {
-            self.disconnect(peer.0, DownReason::Hostile);
+            let fault = tx.fault();
+            self.disconnect(peer.0, fault);
         }
         sent
     }

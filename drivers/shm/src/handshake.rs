@@ -1,17 +1,19 @@
 //! Socket events: handshakes, wake-ups, and peers that close or die.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::map::Protection;
-use doorbell_fabric::message::Refused;
+use doorbell_fabric::message::{Incarnation, Refused};
 use doorbell_fabric::poll::timespec;
 use doorbell_fabric::rail::Work;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::connect::{self, DialOutcome, Received, ReceivedHello, system};
+use crate::forget::{Acquaintance, drop_older};
 use crate::map::sides;
 use crate::pull::Memory;
 use crate::rail::ShmRail;
@@ -106,12 +108,17 @@ impl ShmRail {
             }
             self.awaiting_hello.push(socket);
         }
+        let mut greetings = Vec::new();
         for socket in std::mem::take(&mut self.awaiting_hello) {
             match connect::receive_hello(&socket) {
-                Ok(Received::Message(greeting)) => self.on_hello(greeting, socket),
+                Ok(Received::Message(greeting)) => greetings.push((greeting, socket)),
                 Ok(Received::Pending) => self.awaiting_hello.push(socket),
-                Ok(Received::Closed) | Err(_) => self.refused += 1,
+                Ok(Received::Closed | Received::Forgotten) | Err(_) => self.refused += 1,
             }
+        }
+        self.refused += drop_older(&mut greetings);
+        for (greeting, socket) in greetings {
+            self.on_hello(greeting, socket);
         }
     }
 
@@ -123,20 +130,33 @@ impl ShmRail {
             return;
         }
         let hello = &greeting.hello;
-        let known = self
-            .peers
-            .iter()
-            .position(|peer| peer.id == hello.id && peer.incarnation.0 == hello.incarnation.get());
-        match known {
-            Some(index) => self.receive_hello_from(index as u32, &greeting, socket),
-            None => self.keep_pending(greeting, socket),
+        let known = self.known(hello.id, Incarnation(hello.incarnation.get()));
+        match (self.acquaintance(known, hello), known) {
+            (Acquaintance::Same, Some(index)) => self.receive_hello_from(index, &greeting, socket),
+            (Acquaintance::Same, None) => self.keep_pending(greeting, socket),
+            (Acquaintance::Newer, _) => {
+                if let Some(index) = known {
+                    self.is_forgotten_by(index);
+                }
+                self.keep_pending(greeting, socket);
+            }
+            (Acquaintance::Ended, _) => {
+                connect::send_forgotten(&socket, self.incarnation.0);
+                self.refused += 1;
+            }
+            (Acquaintance::Older, _) => self.refused += 1,
         }
     }
 
     /// Keeps the hello of a peer that may be opened later.
     fn keep_pending(&mut self, greeting: ReceivedHello, socket: OwnedFd) {
+        let hello = &greeting.hello;
+        // One that is open has an owner that looks at it: it is reported once that has forgotten it.
+        let open = self
+            .known(hello.id, Incarnation(hello.incarnation.get()))
+            .is_some();
         self.refused += match self.closed {
-            false => self.pending_peers.keep(greeting, socket),
+            false => self.pending_peers.keep(greeting, socket, open),
             true => 1,
         };
     }
@@ -165,7 +185,8 @@ impl ShmRail {
         )?;
         let (rx, control) = Rx::new(greeting.geometry, &greeting.lane, socket)?;
         let flags = (memory.readable(), self.barrier.needs_fence());
-        let welcome = Welcome::new(index, self.incarnation.0, flags, self.nonce());
+        let names = (index, self.peers[index as usize].terms[0]);
+        let welcome = Welcome::new(names, self.incarnation.0, flags, self.nonce());
         // A sender that has exited meanwhile cannot be answered, but its messages are in the lane.
         let _ = connect::send_welcome(
             rx.socket(),
@@ -191,9 +212,17 @@ impl ShmRail {
             return;
         };
         let Some(rx) = peer.rx_mut() else { return };
-        // The epoll event may be about a lane that has been replaced since.
+        // The epoll event may be about a lane or a socket that has been replaced since.
         let hung_up = hung_up && crate::pull::hung_up(rx.socket().as_fd());
-        if (connect::drain(rx.socket()) || hung_up) && !rx.orphaned {
+        let drained = connect::drain(rx.socket());
+        if drained.merge {
+            self.follow_to_one_socket(index);
+        }
+        self.part(index);
+        let Some(rx) = self.peers[index as usize].rx_mut() else {
+            return;
+        };
+        if (drained.hung_up || hung_up) && !rx.orphaned {
             rx.orphaned = true;
             let close_reason = rx.close_reason();
             let _ = epoll::delete(&self.epoll, rx.socket());
@@ -220,7 +249,7 @@ impl ShmRail {
         }
     }
 
-    fn on_tx(&mut self, index: u32, hung_up: bool) {
+    pub(crate) fn on_tx(&mut self, index: u32, hung_up: bool) {
         let Some(peer) = self.peers.get_mut(index as usize) else {
             return;
         };
@@ -235,9 +264,14 @@ impl ShmRail {
                 Ok(Received::Message(welcomed)) => self.welcome(index, welcomed).map(|()| hung_up),
                 Ok(Received::Pending) => Ok(hung_up),
                 Ok(Received::Closed) => Ok(true),
+                Ok(Received::Forgotten) => {
+                    // Nothing else comes over it.
+                    let _ = epoll::delete(&self.epoll, socket);
+                    return self.is_forgotten_by(index);
+                }
                 Err(error) => Err(error),
             },
-            Handshake::Up(far) => Ok(connect::drain(&far.socket) || hung_up),
+            Handshake::Up(far) => Ok(connect::drain(&far.socket).hung_up || hung_up),
         };
         match outcome {
             Ok(false) => {}
@@ -298,6 +332,15 @@ impl ShmRail {
         if welcome.incarnation.get() != peer.incarnation.0 {
             return Err(RailError::hostile("answered with another incarnation"));
         }
+        if peer.terms[1] != 0 && peer.terms[1] != welcome.term.get() {
+            // Nothing else comes over it.
+            if let Some(socket) = peer.tx_mut().and_then(|tx| tx.socket()) {
+                let _ = epoll::delete(&self.epoll, socket);
+            }
+            self.is_forgotten_by(index);
+            return Ok(());
+        }
+        peer.terms[1] = welcome.term.get();
         peer.memory.get_or_insert(memory);
         peer.can_read_us = Some(welcome.can_pull());
         let Some(tx) = peer.tx_mut() else { return Ok(()) };
@@ -305,7 +348,7 @@ impl ShmRail {
             return Ok(());
         };
         let far = RemoteEnd {
-            socket,
+            socket: Arc::new(socket),
             ready,
             bit: welcome.bit.get(),
             fence: welcome.needs_fence() || !registered,
@@ -313,6 +356,7 @@ impl ShmRail {
         };
         tx.welcomed(control.area, far)?;
         self.come_up(index);
+        self.begin_one_socket(index);
         Ok(())
     }
 
@@ -339,7 +383,8 @@ impl ShmRail {
     pub(crate) fn dial(&mut self, index: u32) -> Result<(), Refused> {
         let nonce = (*self.nonce, self.nonce.as_ptr().addr() as u64);
         let peer = &mut self.peers[index as usize];
-        let (id, epochs, expected) = (peer.id, peer.epochs, peer.incarnation.0);
+        let (id, expected) = (peer.id, peer.incarnation.0);
+        let (epochs, terms) = (peer.epochs, peer.terms);
         let Some(tx) = peer.tx_mut() else { return Ok(()) };
         let Some(object) = tx.object() else { return Ok(()) };
         let hello = Hello::new(
@@ -349,6 +394,7 @@ impl ShmRail {
             tx.geometry(),
             (&nonce.0, nonce.1),
             epochs,
+            terms,
         );
         let failed = match connect::dial(&id, &hello, object, &self.leases.object) {
             Ok(DialOutcome::Later) => return Ok(()),

@@ -31,8 +31,11 @@
 //! | `handshake` | socket events: handshakes, wake-ups, ends of peers |
 //! | `pending_peers` | hellos of peers that are not open yet |
 //! | `reconnect` | giving a connection up, and reconnecting to a live process |
+//! | `forget` | closing everything to one peer, and whose number is used again |
 //! | `tx`, `rx` | one direction each |
+//! | `growth` | the memory of a lane, which grows with its use |
 //! | `connect`, `wire` | handshake sockets, and the two handshake messages |
+//! | `one_socket` | one socket for both directions of a pair |
 //! | `ready`, `wakeup` | ready bits; waking a sleeping process |
 //! | `lease`, `pull` | one-sided reads |
 //! | `coop_copy` | both ends copying one long read together |
@@ -70,10 +73,13 @@ pub mod config;
 mod connect;
 mod coop_copy;
 mod data_path;
+mod forget;
+mod growth;
 mod handshake;
 mod lease;
 #[allow(unsafe_code)]
 mod map;
+mod one_socket;
 mod pending_peers;
 mod pull;
 mod rail;

@@ -1,5 +1,6 @@
 //! All unsafe views of mapped memory: ring areas, single words, and the bytes of a peer's region.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,6 +91,11 @@ impl Window {
 }
 
 impl WordsOf {
+    /// Allocates a part of the whole map's object, if that is one that grows.
+    pub(crate) fn allocate(&self, part: Range<usize>) -> Result<(), RailError> {
+        self.map.allocate(part)
+    }
+
     #[inline]
     fn at(&self, index: usize) -> Option<&AtomicU64> {
         if index >= self.count {

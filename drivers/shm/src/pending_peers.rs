@@ -34,14 +34,14 @@ pub(crate) struct PendingPeers {
 }
 
 impl PendingPeers {
-    /// Keeps the newest hello of a process, unless it was given up again. Returns how many hellos were
-    /// dropped for it, itself included.
-    pub(crate) fn keep(&mut self, greeting: ReceivedHello, socket: OwnedFd) -> u64 {
+    /// Keeps the newest hello of a process, unless it was given up again. One that is not to be reported is
+    /// kept for [`PendingPeers::report`]. Returns how many hellos were dropped for it, itself included.
+    pub(crate) fn keep(&mut self, greeting: ReceivedHello, socket: OwnedFd, reported: bool) -> u64 {
         let (id, incarnation) = identity(&greeting);
-        let epoch = greeting.hello.epoch.get();
-        let before = self.waiting.len();
+        let age = |greeting: &ReceivedHello| (greeting.hello.term.get(), greeting.hello.epoch.get());
+        let (ours, before) = (age(&greeting), self.waiting.len());
         self.waiting
-            .retain(|one| !one.is(id, incarnation) || one.greeting.hello.epoch.get() > epoch);
+            .retain(|one| !one.is(id, incarnation) || age(&one.greeting) > ours);
         let newer = self.waiting.iter().any(|one| one.is(id, incarnation));
         if self.waiting.len() >= PENDING_MAX {
             self.waiting.retain(|one| !Rx::is_severed(&one.greeting.lane));
@@ -54,7 +54,7 @@ impl PendingPeers {
             self.waiting.push(PendingPeer {
                 greeting,
                 socket,
-                reported: false,
+                reported,
             });
         }
         self.count();
@@ -76,6 +76,14 @@ impl PendingPeers {
             return None;
         }
         self.report_next()
+    }
+
+    /// Reports a peer that was open until now, if its hello waits.
+    pub(crate) fn report(&mut self, id: Id, incarnation: Incarnation) {
+        for one in self.waiting.iter_mut().filter(|one| one.is(id, incarnation)) {
+            one.reported = false;
+        }
+        self.count();
     }
 
     #[cold]

@@ -4,8 +4,7 @@
 //! `process_vm_readv`, as is a region that cannot be opened or is read too little for a map to pay.
 
 use std::collections::VecDeque;
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{Ordering, fence};
 
 use doorbell_fabric::error::RailError;
@@ -14,7 +13,7 @@ use doorbell_fabric::message::{Landing, OpError, OpId, PeerIndex, Remote};
 use doorbell_fabric::time::Time;
 use rustix::event::PollFlags;
 
-use crate::coop_copy::reader::{Closing, Owner, ReaderStep, Shared};
+use crate::coop_copy::reader::{Closing, Owners, ReaderStep, Shared};
 use crate::coop_copy::state::CoopState;
 use crate::lease::{Foreign, Place, serial};
 use crate::map::Window;
@@ -32,9 +31,6 @@ pub(crate) struct Memory {
     windows: Vec<Slot>,
     /// [`WORTH`], except in tests.
     pub(crate) worth: u64,
-    /// A pidfd of its process, opened at the first cooperative copy; `Some(None)` where the system has no
-    /// pidfds.
-    handle: Option<Option<Arc<OwnedFd>>>,
     /// Numbers of its last request that we served, and of its last one for which no share is left.
     pub(crate) answered: u64,
     pub(crate) helped: u64,
@@ -137,7 +133,6 @@ impl Memory {
             readable,
             windows: Vec::new(),
             worth: WORTH,
-            handle: None,
             answered: 0,
             helped: 0,
             unwritable: false,
@@ -156,20 +151,6 @@ impl Memory {
 
     pub(crate) fn process(&self) -> i32 {
         self.pid
-    }
-
-    /// Identifies the owner beyond its connection; `None` where the system has no pidfds.
-    fn owner(&mut self) -> Option<Owner> {
-        // Whichever process the pidfd refers to: only one that answers a later request is waited for.
-        let handle = self.handle.get_or_insert_with(|| {
-            let pid = rustix::process::Pid::from_raw(self.pid)?;
-            let handle = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
-            handle.ok().map(Arc::new)
-        });
-        Some(Owner {
-            leases: self.leases.clone(),
-            process: handle.clone()?,
-        })
     }
 }
 
@@ -230,6 +211,7 @@ pub(crate) struct Pulls {
     /// The number of the last request, and whether it is published.
     called: u64,
     calling: bool,
+    pub(crate) owners: Owners,
     fences: Vec<Fence>,
     ended: VecDeque<(OpId, Result<u64, OpError>)>,
     started: u64,
@@ -245,6 +227,7 @@ impl Pulls {
             closing: Vec::new(),
             called: 0,
             calling: false,
+            owners: Owners::default(),
             fences: Vec::new(),
             ended: VecDeque::with_capacity(MOST),
             started: 0,
@@ -310,6 +293,7 @@ impl Pulls {
             let method = pull.choose(
                 memory,
                 help.then_some((context.coop, context.names, self.called + 1)),
+                &mut self.owners,
             );
             if matches!(method, Way::Both(_)) {
                 (self.called, self.calling) = (self.called + 1, true);
@@ -399,6 +383,13 @@ impl Pulls {
         self.settle();
     }
 
+    /// Whether a read or a fence is still about this peer.
+    pub(crate) fn refers_to(&self, peer: PeerIndex) -> bool {
+        self.running.iter().any(|pull| pull.peer == peer)
+            || self.closing.iter().any(|closing| closing.peer == peer)
+            || self.fences.iter().any(|fence| fence.peer == Some(peer))
+    }
+
     /// Completes the fences that have nothing left to wait for.
     fn settle(&mut self) {
         let Self {
@@ -424,7 +415,12 @@ impl Pulls {
 
 impl Pull {
     /// Chooses how to perform this read; `call` allows a request to its owner.
-    fn choose(&self, memory: &mut Memory, call: Option<(CoopState<'_>, (u64, u64), u64)>) -> Way {
+    fn choose(
+        &self,
+        memory: &mut Memory,
+        call: Option<(CoopState<'_>, (u64, u64), u64)>,
+        owners: &mut Owners,
+    ) -> Way {
         let place = memory.leases.place(&self.from);
         let window =
             place.and_then(|place| Some((memory.window(&place, self.from.length.get())?, place.offset)));
@@ -434,7 +430,8 @@ impl Pull {
         let shared = call
             .filter(|_| memory.readable)
             .and_then(|(coop, names, number)| {
-                Shared::call(coop, memory.owner()?, names, number, &self.from, &self.into)
+                let owner = owners.find(names.1, memory.pid, &memory.leases)?;
+                Shared::call(coop, owner, names, number, &self.from, &self.into)
             });
         shared.map_or(Way::Kernel, Way::Both)
     }

@@ -19,6 +19,7 @@ use rustix::event::epoll;
 use crate::config::ShmConfig;
 use crate::connect::{self, system};
 use crate::coop_copy::owner::CoopOwner;
+use crate::forget::Places;
 use crate::handshake::Token;
 use crate::lease::{Leases, holder};
 use crate::pending_peers::PendingPeers;
@@ -60,6 +61,8 @@ pub(crate) struct Peer {
     pub(crate) passed: u64,
     /// The current epochs of the connection: our end's, and the peer's as far as known.
     pub(crate) epochs: [u32; 2],
+    /// The acquaintance's number at our end, and at the peer's; zero: not known (`forget`).
+    pub(crate) terms: [u32; 2],
     /// The lanes of a reconnect attempt.
     pub(crate) attempt: Option<Box<Attempt>>,
     /// Its end was noticed; it is reported once its lane is empty.
@@ -67,10 +70,11 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(id: Id, incarnation: Incarnation) -> Self {
+    pub(crate) fn new(id: Id, incarnation: Incarnation, term: u32) -> Self {
         Self {
             id,
             incarnation,
+            terms: [term, 0],
             tx: None,
             rx: None,
             memory: None,
@@ -110,6 +114,7 @@ pub struct ShmRail {
     pub(crate) barrier: Barrier,
     pub(crate) nonce: Box<[u8; 16]>,
     pub(crate) peers: Vec<Peer>,
+    pub(crate) places: Places,
     /// Peers whose lanes every poll visits.
     pub(crate) hot: Vec<u32>,
     /// Peers whose lanes are polled when their ready bit is set or the sweep reaches them.
@@ -193,6 +198,7 @@ impl ShmRail {
             barrier: Barrier::register(),
             nonce,
             peers: Vec::new(),
+            places: Places::default(),
             hot: Vec::new(),
             cold: Vec::new(),
             sweep: 0,
@@ -306,6 +312,7 @@ impl ShmRail {
         peer.next_epoch();
         self.hot.retain(|&hot| hot != index);
         self.cold.retain(|&cold| cold != index);
+        self.pulls.owners.forget(holder(&peer.id));
         self.pulls.fail(PeerIndex(index), self.leases.coop_state());
         self.leases.forget(PeerIndex(index));
     }

@@ -129,6 +129,8 @@ impl ShmRail {
             self.refused += 1;
             return;
         }
+        self.peers[index as usize].terms[1] = greeting.hello.term.get();
+        let peer = &self.peers[index as usize];
         if theirs > peer.epochs[1] {
             if peer.down.is_none() {
                 // Half-open: the peer has given up the old connection.
@@ -142,7 +144,10 @@ impl ShmRail {
         // If our own lane could not be created just now, theirs is refused, and the peer tries again.
         if call == HelloVerdict::Take && self.peers[index as usize].expects_lane() {
             match self.take_lane(index, greeting, socket) {
-                Ok(()) => self.has_taken(index),
+                Ok(()) => {
+                    self.has_taken(index);
+                    self.begin_one_socket(index);
+                }
                 Err(RailError::Hostile { .. }) => self.disconnect(index, DownReason::Hostile),
                 Err(_) => self.disconnect(index, DownReason::Resources),
             }

@@ -1,6 +1,7 @@
 //! The receiving direction: a peer's lane to us.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Object, Protection};
@@ -17,7 +18,10 @@ pub(crate) struct Rx {
     theirs: WordsOf,
     /// The words in front of our control block.
     ours: WordsOf,
-    socket: OwnedFd,
+    /// Its own, or that of our lane to the peer (`one_socket`).
+    pub(crate) socket: Arc<OwnedFd>,
+    /// The one that the peer is about to close.
+    pub(crate) parting: Option<Arc<OwnedFd>>,
     /// The attention last set.
     pub(crate) attention: u64,
     /// Empty polls in a row while hot.
@@ -47,7 +51,8 @@ impl Rx {
             lane,
             theirs: theirs.words,
             ours: ours.words,
-            socket,
+            socket: Arc::new(socket),
+            parting: None,
             attention: HOT,
             idle: 0,
             answered: 0,

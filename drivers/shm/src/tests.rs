@@ -13,8 +13,11 @@ use crate::{ShmConfig, ShmRail};
 
 mod both;
 mod contract;
+mod forget;
+mod growth;
 mod hostile;
 mod late;
+mod one_socket;
 mod reconnect;
 mod regions;
 

@@ -1,15 +1,18 @@
 //! The sending direction: our lane to one peer.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::DownReason;
 use doorbell_fabric::map::{Object, Protection};
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Body, MsgId, Refused};
 use doorbell_ring::lane::{self, Geometry, Producer};
-use doorbell_ring::{Area, SharedSliceMut};
+use doorbell_ring::{Area, RingError, SharedSliceMut};
 
+use crate::growth::Growth;
 use crate::map::{WordsOf, sides};
 use crate::ready::Ready;
 use crate::wakeup::{ASLEEP, HOT};
@@ -37,7 +40,8 @@ pub(crate) enum Handshake {
 
 /// What the receiver's welcome contained.
 pub(crate) struct RemoteEnd {
-    pub(crate) socket: OwnedFd,
+    /// The lane's own, or that of the peer's lane to us (`one_socket`).
+    pub(crate) socket: Arc<OwnedFd>,
     pub(crate) ready: Ready,
     pub(crate) bit: u32,
     pub(crate) fence: bool,
@@ -49,6 +53,9 @@ pub(crate) struct RemoteEnd {
 pub(crate) struct Tx {
     lane: Producer,
     words: WordsOf,
+    growth: Growth,
+    /// There was no memory for a message.
+    starved: bool,
     object: Option<Object>,
     pub(crate) handshake: Handshake,
     /// Messages sent over earlier lanes; message numbers continue.
@@ -58,14 +65,17 @@ pub(crate) struct Tx {
 impl Tx {
     /// Creates the lane; it accepts messages at once, before the peer has it.
     pub(crate) fn new(geometry: Geometry, base: u64) -> Result<Self, RailError> {
-        let object = Object::new("doorbell-lane", FRONT_WORDS * 8 + geometry.bytes())?;
+        let object = Object::growing("doorbell-lane", FRONT_WORDS * 8 + geometry.bytes())?;
         let ours = sides(&object, Protection::ReadWrite, FRONT_WORDS)?;
         object.seal_against_new_writers()?;
+        let growth = Growth::begin(geometry, ours.words.clone())?;
         let nobody = Area::heap(lane::CONTROL_BYTES).map_err(ring)?;
-        let lane = Producer::attach(geometry, ours.area, nobody).map_err(ring)?;
+        let lane = Producer::attach_partly(geometry, ours.area, nobody, growth.backing()).map_err(ring)?;
         Ok(Self {
             lane,
             words: ours.words,
+            growth,
+            starved: false,
             object: Some(object),
             handshake: Handshake::Connecting,
             base,
@@ -119,60 +129,70 @@ impl Tx {
         self.lane.expect_to_send(rest);
     }
 
-    /// Copies a message of one cell into the lane, or refuses it without effect.
+    /// Copies a message of one cell into the lane; `None` if that is not possible at once, which
+    /// [`Tx::send`] finds the reason of.
     #[inline(always)]
-    pub(crate) fn send_short(&mut self, message: Short) -> Result<MsgId, Refused> {
-        let sent = self.lane.push_short(message.len, message.words);
-        self.outcome(sent)
+    pub(crate) fn send_short(&mut self, message: Short) -> Option<MsgId> {
+        match self.lane.push_short(message.len, message.words) {
+            Ok(true) => Some(self.taken()),
+            _ => None,
+        }
     }
 
-    /// Copies head and body into the lane, or refuses them without effect.
+    /// Copies head and body into the lane, or refuses them without effect. A lane that looks full for want of
+    /// memory gets more, and takes the message then.
     pub(crate) fn send(&mut self, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
-        let len = head.len() + body.len();
-        let sent = if len <= lane::FIRST_BYTES {
-            let mut cell = [0; lane::FIRST_BYTES];
-            cell[..head.len()].copy_from_slice(head);
-            body.copy_to(&mut cell[head.len()..]);
-            self.lane.push_short(len, words(&cell))
-        } else {
-            self.send_long(len, head, body)
-        };
-        self.outcome(sent)
+        match push(&mut self.lane, head, body) {
+            Ok(true) => Ok(self.taken()),
+            Ok(false) => self.send_with_more(head, body),
+            Err(error) => Err(refused(&error)),
+        }
     }
 
-    #[inline(always)]
-    fn outcome(&mut self, sent: Result<bool, doorbell_ring::RingError>) -> Result<MsgId, Refused> {
-        match sent {
-            Ok(true) => {
-                self.notify();
-                Ok(MsgId(self.last()))
-            }
+    /// The rest of [`Tx::send`] for a lane that looks full. A copy of the first try, not a loop around it:
+    /// that costs every message instructions.
+    #[cold]
+    #[inline(never)]
+    fn send_with_more(&mut self, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
+        if !self.grow(head.len() + body.len())? {
+            return Err(Refused::Full);
+        }
+        match push(&mut self.lane, head, body) {
+            Ok(true) => Ok(self.taken()),
             Ok(false) => Err(Refused::Full),
             Err(error) => Err(refused(&error)),
         }
     }
 
-    #[inline]
-    fn send_long(
-        &mut self,
-        len: usize,
-        head: &[u8],
-        body: &Body<'_>,
-    ) -> Result<bool, doorbell_ring::RingError> {
-        let Some(mut room) = self.lane.reserve(len)? else {
+    /// Notifies the receiver of the message that the lane has just taken.
+    #[inline(always)]
+    fn taken(&mut self) -> MsgId {
+        self.notify();
+        MsgId(self.last())
+    }
+
+    /// Makes room for a message of `len` bytes if memory is what it lacks; returns whether it was.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, len: usize) -> Result<bool, Refused> {
+        let Some(needed) = self.lane.wants(len) else {
             return Ok(false);
         };
-        let (_, rest) = room.parts();
-        let mut writer = Writer {
-            first: [0; lane::FIRST_BYTES],
-            rest,
-            at: 0,
-        };
-        writer.put(SharedBytes::of(head));
-        body.for_each_part(|part| writer.put(part));
-        let first = words(&writer.first);
-        room.commit_with(first);
+        let more = self.growth.extend(needed);
+        self.starved = !more.is_ok_and(|backing| self.lane.extend(backing).is_ok());
+        if self.starved {
+            return Err(Refused::PeerDown);
+        }
         Ok(true)
+    }
+
+    /// Why a send was answered by [`Refused::PeerDown`].
+    pub(crate) fn fault(&self) -> DownReason {
+        if self.starved {
+            DownReason::Resources
+        } else {
+            DownReason::Hostile
+        }
     }
 
     /// Notifies the receiver as its attention requires.
@@ -208,7 +228,7 @@ impl Tx {
         });
         // A hostile watermark was reported before; nothing is known about what arrived then, so nothing is
         // returned.
-        debug_assert!(shown.is_ok() || matches!(shown, Err(doorbell_ring::RingError::Corrupt { .. })));
+        debug_assert!(shown.is_ok() || matches!(shown, Err(RingError::Corrupt { .. })));
         shown.ok().filter(|taken| *taken > 0).map(|taken| base + taken)
     }
 
@@ -244,6 +264,11 @@ impl Tx {
         self.words.scribble(FRONT_WORDS + word, value);
     }
 
+    /// Lets the lane grow no more, as if there were no memory.
+    pub(crate) fn starve(&mut self) {
+        self.growth.starve();
+    }
+
     /// Our lane object, to be written by a thread.
     pub(crate) fn far(&self) -> WordsOf {
         self.words.far()
@@ -270,6 +295,32 @@ impl Tx {
     }
 }
 
+/// Copies head and body into a lane, if there is room.
+#[inline(always)]
+fn push(lane: &mut Producer, head: &[u8], body: &Body<'_>) -> Result<bool, RingError> {
+    let len = head.len() + body.len();
+    if len <= lane::FIRST_BYTES {
+        let mut cell = [0; lane::FIRST_BYTES];
+        cell[..head.len()].copy_from_slice(head);
+        body.copy_to(&mut cell[head.len()..]);
+        return lane.push_short(len, words(&cell));
+    }
+    let Some(mut room) = lane.reserve(len)? else {
+        return Ok(false);
+    };
+    let (_, rest) = room.parts();
+    let mut writer = Writer {
+        first: [0; lane::FIRST_BYTES],
+        rest,
+        at: 0,
+    };
+    writer.put(SharedBytes::of(head));
+    body.for_each_part(|part| writer.put(part));
+    let first = words(&writer.first);
+    room.commit_with(first);
+    Ok(true)
+}
+
 #[cold]
 fn wake(far: &RemoteEnd, attention: u64) {
     far.ready.set(far.bit);
@@ -279,11 +330,9 @@ fn wake(far: &RemoteEnd, attention: u64) {
 }
 
 #[cold]
-pub(crate) fn ring(error: doorbell_ring::RingError) -> RailError {
+pub(crate) fn ring(error: RingError) -> RailError {
     match error {
-        doorbell_ring::RingError::Corrupt { .. } => {
-            RailError::hostile("wrote an impossible index into a lane")
-        }
+        RingError::Corrupt { .. } => RailError::hostile("wrote an impossible index into a lane"),
         other => RailError::Unusable {
             rail: "shm".to_owned(),
             reason: other.to_string(),
@@ -293,9 +342,9 @@ pub(crate) fn ring(error: doorbell_ring::RingError) -> RailError {
 }
 
 #[cold]
-fn refused(error: &doorbell_ring::RingError) -> Refused {
+fn refused(error: &RingError) -> Refused {
     match error {
-        doorbell_ring::RingError::Corrupt { .. } => Refused::PeerDown,
+        RingError::Corrupt { .. } => Refused::PeerDown,
         _ => Refused::TooLong,
     }
 }

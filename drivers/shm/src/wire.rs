@@ -12,7 +12,7 @@ use doorbell_ring::lane::Geometry;
 /// `DBSHMLNE`, as bytes on the wire.
 const MAGIC: [u8; 8] = *b"DBSHMLNE";
 /// Raised whenever a layout in this file, of the lane, of the control block or of the leases changes.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Identity of a rail: the random name of its socket.
 pub(crate) type Id = [u8; 16];
@@ -38,9 +38,13 @@ pub(crate) struct Hello {
     pub(crate) nonce: [u8; 16],
     /// Epoch of the receiver's end, as far as the sender knows.
     pub(crate) peer_epoch: U32,
+    /// The sender's acquaintance with the receiver (`forget`).
+    pub(crate) term: U32,
+    /// The receiver's with the sender, as far as the sender knows; zero if it does not.
+    pub(crate) peer_term: U32,
     reserved: U32,
 }
-const _: () = assert!(size_of::<Hello>() == 88);
+const _: () = assert!(size_of::<Hello>() == 96);
 
 /// The receiver's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -51,7 +55,8 @@ pub(crate) struct Welcome {
     flags: U32,
     /// The sender's bit in the ready object.
     pub(crate) bit: U32,
-    reserved: U32,
+    /// The receiver's acquaintance with the sender.
+    pub(crate) term: U32,
     /// Incarnation of the receiver.
     pub(crate) incarnation: U64,
     /// Address of `nonce` in the receiver's memory.
@@ -64,6 +69,9 @@ const _: () = assert!(size_of::<Welcome>() == 56);
 const CAN_PULL: u32 = 1;
 /// Flag: the receiver has no membarrier, so the sender has to fence after each message.
 const NEEDS_FENCE: u32 = 2;
+/// Flag: no welcome at all, but the word that the receiver has forgotten the sender; nothing else counts, and
+/// no descriptor is passed.
+const FORGOTTEN: u32 = 4;
 
 impl Hello {
     pub(crate) fn new(
@@ -73,6 +81,7 @@ impl Hello {
         geometry: Geometry,
         nonce: (&[u8; 16], u64),
         epochs: [u32; 2],
+        terms: [u32; 2],
     ) -> Self {
         Self {
             magic: MAGIC,
@@ -86,6 +95,8 @@ impl Hello {
             nonce_address: nonce.1.into(),
             nonce: *nonce.0,
             peer_epoch: epochs[1].into(),
+            term: terms[0].into(),
+            peer_term: terms[1].into(),
             reserved: 0.into(),
         }
     }
@@ -104,7 +115,7 @@ impl Hello {
 
 impl Welcome {
     pub(crate) fn new(
-        bit: u32,
+        (bit, term): (u32, u32),
         incarnation: u64,
         (can_pull, needs_fence): (bool, bool),
         nonce: (&[u8; 16], u64),
@@ -115,11 +126,18 @@ impl Welcome {
             version: VERSION.into(),
             flags: flags.into(),
             bit: bit.into(),
-            reserved: 0.into(),
+            term: term.into(),
             incarnation: incarnation.into(),
             nonce_address: nonce.1.into(),
             nonce: *nonce.0,
         }
+    }
+
+    /// The answer to a sender that speaks of an acquaintance which the receiver has ended.
+    pub(crate) fn forgotten(incarnation: u64) -> Self {
+        let mut word = Self::new((0, 0), incarnation, (false, false), (&[0; 16], 0));
+        word.flags = FORGOTTEN.into();
+        word
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, &'static str> {
@@ -131,6 +149,10 @@ impl Welcome {
             return Err("named an impossible ready bit");
         }
         Ok(welcome)
+    }
+
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.flags.get() & FORGOTTEN != 0
     }
 
     pub(crate) fn can_pull(&self) -> bool {
@@ -156,41 +178,48 @@ mod tests {
             geometry,
             (&[0xcd; 16], 0x1122),
             [0x0a0b, 0x0c0d],
+            [0x0e0f, 0x1011],
         );
-        let mut golden = b"DBSHMLNE\x04\0\0\0\x0b\x0a\0\0".to_vec();
+        let mut golden = b"DBSHMLNE\x05\0\0\0\x0b\x0a\0\0".to_vec();
         golden.extend([0xab; 16]);
         golden.extend([8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0]);
         golden.extend([0, 4, 0, 0, 0, 0, 1, 0]);
         golden.extend([0x22, 0x11, 0, 0, 0, 0, 0, 0]);
         golden.extend([0xcd; 16]);
-        golden.extend([0x0d, 0x0c, 0, 0, 0, 0, 0, 0]);
+        golden.extend([0x0d, 0x0c, 0, 0, 0x0f, 0x0e, 0, 0, 0x11, 0x10, 0, 0, 0, 0, 0, 0]);
         assert_eq!(hello.as_bytes(), golden);
         assert_eq!(Hello::parse(&golden), Ok((hello, geometry)));
     }
 
     #[test]
     fn golden_welcome() {
-        let welcome = Welcome::new(3, 7, (true, false), (&[0xee; 16], 0x3344));
-        let mut golden = b"DBSHMLNE\x04\0\0\0\x01\0\0\0".to_vec();
-        golden.extend([3, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
+        let welcome = Welcome::new((3, 0x0506), 7, (true, false), (&[0xee; 16], 0x3344));
+        let mut golden = b"DBSHMLNE\x05\0\0\0\x01\0\0\0".to_vec();
+        golden.extend([3, 0, 0, 0, 6, 5, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
         golden.extend([0x44, 0x33, 0, 0, 0, 0, 0, 0]);
         golden.extend([0xee; 16]);
         assert_eq!(welcome.as_bytes(), golden);
         assert_eq!(Welcome::parse(&golden), Ok(welcome));
-        assert!(welcome.can_pull() && !welcome.needs_fence());
+        assert!(welcome.can_pull() && !welcome.needs_fence() && !welcome.is_forgotten());
+        let word = Welcome::forgotten(7);
+        assert!(Welcome::parse(word.as_bytes()).unwrap().is_forgotten());
+        assert_eq!(
+            word.as_bytes()[..24],
+            *b"DBSHMLNE\x05\0\0\0\x04\0\0\0\0\0\0\0\0\0\0\0"
+        );
     }
 
     #[test]
     fn strange_bytes_are_refused_with_a_reason() {
         let geometry = Geometry::new(1024, 65536).unwrap();
-        let good = Hello::new([1; 16], 2, 3, geometry, (&[4; 16], 5), [0, 0]);
+        let good = Hello::new([1; 16], 2, 3, geometry, (&[4; 16], 5), [0, 0], [1, 0]);
         assert!(Hello::parse(&good.as_bytes()[1..]).is_err());
         for (at, value) in [(0, b'X'), (8, 1), (48, 3), (51, 0xff)] {
             let mut bytes = good.as_bytes().to_vec();
             bytes[at] = value;
             assert!(Hello::parse(&bytes).is_err(), "byte {at}");
         }
-        let mut bytes = Welcome::new(0, 1, (false, true), (&[0; 16], 0))
+        let mut bytes = Welcome::new((0, 1), 1, (false, true), (&[0; 16], 0))
             .as_bytes()
             .to_vec();
         bytes[18] = 1;

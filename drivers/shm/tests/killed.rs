@@ -42,13 +42,16 @@ enum Way {
     ToSleeper,
     /// The first message of all: the lane is made and passed.
     First,
+    /// The message that finds the lane's first page full: the lane grows.
+    Growing,
 }
 
-const WAYS: [(Way, &str); 4] = [
+const WAYS: [(Way, &str); 5] = [
     (Way::Short, "short"),
     (Way::Long, "long"),
     (Way::ToSleeper, "to-sleeper"),
     (Way::First, "first"),
+    (Way::Growing, "growing"),
 ];
 
 impl Way {
@@ -58,6 +61,11 @@ impl Way {
         } else {
             &[0xb0; 150]
         }
+    }
+
+    /// Whether its steps are entries of and returns from system calls, and not instructions.
+    fn by_system_calls(self) -> bool {
+        matches!(self, Way::First | Way::Growing)
     }
 
     /// The whole message, as it arrives.
@@ -70,6 +78,9 @@ const HEAD: &[u8; 16] = b"the last message";
 /// After this long in one test, no more victims are started.
 const BOUND: Duration = Duration::from_secs(12);
 const GREETING: &[u8] = b"good morning";
+/// What fills the lane's first page, together with the greeting, and how often.
+const FILLER: &[u8] = b"one of many";
+const FILLERS: u64 = 124;
 
 fn rail() -> ShmRail {
     ShmRail::open(&"shm".parse().unwrap(), &ShmConfig::default()).unwrap()
@@ -92,7 +103,11 @@ fn victim() {
     std::io::stdout().flush().unwrap();
     if way != Way::First {
         rail.send(receiver, GREETING, Body::Empty).unwrap();
-        while rail.handed_over(receiver) != MsgId(1) {
+        let fillers = if way == Way::Growing { FILLERS } else { 0 };
+        for _ in 0..fillers {
+            rail.send(receiver, FILLER, Body::Empty).unwrap();
+        }
+        while rail.handed_over(receiver) != MsgId(1 + fillers) {
             assert!(start.elapsed() < Duration::from_secs(60), "nobody receives");
             rail.progress(since(start));
             std::thread::yield_now();
@@ -121,11 +136,11 @@ impl Drop for Victim {
 }
 
 impl Victim {
-    /// Goes on for `steps` instructions (for the first message: entries of and returns from system calls), or
-    /// to the end of its send; how many they were when it has come to the end.
+    /// Goes on for `steps` instructions, or entries of and returns from system calls, or to the end of its
+    /// send; how many they were when it has come to the end.
     fn goes_on(&self, way: Way, steps: usize) -> Option<usize> {
         for step in 0..steps {
-            if way == Way::First {
+            if way.by_system_calls() {
                 ptrace::syscall(self.thread, None).unwrap();
             } else {
                 ptrace::step(self.thread, None).unwrap();
@@ -349,6 +364,10 @@ impl Scene {
         if way != Way::First {
             assert_eq!(came.remove(0), GREETING);
         }
+        let all = came.len();
+        came.retain(|message| message != FILLER);
+        let fillers = if way == Way::Growing { FILLERS } else { 0 };
+        assert_eq!((all - came.len()) as u64, fillers);
         match &came[..] {
             [] => (false, over),
             [whole] => {
@@ -410,6 +429,11 @@ fn a_sender_of_a_long_message_is_killed_at_every_instruction() {
 #[test]
 fn a_sender_to_a_sleeper_is_killed_at_every_instruction() {
     Scene::new().kill_everywhere(Way::ToSleeper);
+}
+
+#[test]
+fn a_sender_is_killed_at_every_system_call_while_its_lane_grows() {
+    Scene::new().kill_everywhere(Way::Growing);
 }
 
 #[test]

@@ -26,6 +26,45 @@ pub(crate) struct Owner {
     pub(crate) process: Arc<OwnedFd>,
 }
 
+/// Most pidfds of owners that are kept.
+const OWNERS: usize = 16;
+
+/// The pidfds of those peers that we have copied with most recently, by their ids as holders; none where the
+/// system has no pidfds.
+#[derive(Default)]
+pub(crate) struct Owners {
+    recent: Vec<(u64, Option<Arc<OwnedFd>>)>,
+}
+
+impl Owners {
+    /// Identifies an owner beyond its connection. It is whichever process the pidfd refers to: only one that
+    /// answers a later request is waited for.
+    pub(crate) fn find(&mut self, holder: u64, pid: i32, leases: &Foreign) -> Option<Owner> {
+        let known = self.recent.iter().position(|(known, _)| *known == holder);
+        let (_, process) = match known {
+            Some(at) => self.recent.remove(at),
+            None => {
+                let pid = rustix::process::Pid::from_raw(pid)?;
+                let opened = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
+                (holder, opened.ok().map(Arc::new))
+            }
+        };
+        if self.recent.len() >= OWNERS {
+            self.recent.remove(0);
+        }
+        self.recent.push((holder, process.clone()));
+        Some(Owner {
+            leases: leases.clone(),
+            process: process?,
+        })
+    }
+
+    /// Closes that of a peer that is gone.
+    pub(crate) fn forget(&mut self, holder: u64) {
+        self.recent.retain(|(known, _)| *known != holder);
+    }
+}
+
 /// A read that both ends copy.
 pub(crate) struct Shared {
     owner: Owner,

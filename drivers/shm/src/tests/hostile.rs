@@ -228,6 +228,7 @@ fn nonsense_on_the_socket_is_refused_and_counted() {
         Geometry::new(8, 4096).unwrap(),
         (&[0; 16], 0),
         [0; 2],
+        [1, 0],
     );
     let wrong_size = Hello::new(
         [1; 16],
@@ -236,6 +237,7 @@ fn nonsense_on_the_socket_is_refused_and_counted() {
         Geometry::new(1024, 65536).unwrap(),
         (&[0; 16], 0),
         [0; 2],
+        [1, 0],
     );
     let other_life = Hello::new(
         [1; 16],
@@ -244,6 +246,7 @@ fn nonsense_on_the_socket_is_refused_and_counted() {
         Geometry::new(8, 4096).unwrap(),
         (&[0; 16], 0),
         [0; 2],
+        [1, 0],
     );
     let mut step = 0;
     let mut settle = |target: &mut crate::ShmRail| {

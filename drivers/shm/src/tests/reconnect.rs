@@ -463,7 +463,7 @@ fn a_hello_is_judged_by_both_lives() {
         ([0, MAX], [MAX, MAX], Refuse, Refuse),
     ];
     for &(epochs, [theirs, peer_epoch], up, down) in rows {
-        let mut peer = Peer::new([0; 16], Incarnation(1));
+        let mut peer = Peer::new([0; 16], Incarnation(1), 1);
         peer.epochs = epochs;
         assert_eq!(
             peer.classify_hello(theirs, peer_epoch),
@@ -478,7 +478,7 @@ fn a_hello_is_judged_by_both_lives() {
         );
     }
     // The last life ends for good.
-    let mut peer = Peer::new([0; 16], Incarnation(1));
+    let mut peer = Peer::new([0; 16], Incarnation(1), 1);
     peer.epochs[0] = MAX - 1;
     peer.next_epoch();
     assert!(peer.epochs[0] == MAX && !peer.is_over());
