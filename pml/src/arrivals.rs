@@ -58,7 +58,8 @@ impl Arrivals for ArrivalHandler<'_> {
                 hot.advance();
                 let context = (first >> 16) as u16;
                 if hot.is(about::UNUSUAL) {
-                    self.unusual(rank, (context, tag), &inbound);
+                    self.core
+                        .unusual(self.waiting, rank, self.rail, (context, tag), inbound);
                     return;
                 }
                 if self.waiting.take(self.core, (rank, context, tag), &inbound) {
@@ -85,23 +86,28 @@ impl Arrivals for ArrivalHandler<'_> {
     }
 }
 
-impl ArrivalHandler<'_> {
+impl Core {
     /// The expected message, of a sender that has endpoints or immediate data, or one of whose messages is
-    /// held.
+    /// held. By value: what is in registers in a poll need not lie in memory for its sake.
     #[inline(never)]
-    fn unusual(&mut self, rank: Rank, (context, tag): (u16, u64), inbound: &Inbound<'_>) {
-        let hot = &self.core.hot[rank];
+    fn unusual(
+        &mut self,
+        waiting: &mut BlockingRecv,
+        rank: Rank,
+        rail: RailId,
+        (context, tag): (u16, u64),
+        inbound: Inbound<'_>,
+    ) {
+        let hot = &self.hot[rank];
         let (plain, held) = (!hot.is(about::DATA | about::ENDPOINTS), hot.is(about::HELD));
-        if !(plain && self.waiting.take(self.core, (rank, context, tag), inbound)) {
-            self.core.on_eager::<true>(rank, self.rail, context, tag, inbound);
+        if !(plain && waiting.take(self, (rank, context, tag), &inbound)) {
+            self.on_eager::<true>(rank, rail, context, tag, &inbound);
         }
         if held {
-            self.core.release_held(rank);
+            self.release_held(rank);
         }
     }
-}
 
-impl Core {
     /// Everything but the expected MATCH.
     fn other(&mut self, rank: Rank, rail: RailId, head: [u8; MATCH_LEN], inbound: &Inbound<'_>) {
         if self.hot[rank].is(about::LOST | about::SELF) {

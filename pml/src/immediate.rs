@@ -91,12 +91,13 @@ impl<M: Message> Pml<M> {
 
     #[inline(never)]
     fn change_immediate(&mut self, to: Rank, data: Option<u64>) -> Result<(), PmlError> {
-        let Some(hot) = self.core.hot.get(to) else {
+        let ranks = self.core.hot.len();
+        let Some(hot) = self.core.hot.get_mut(to) else {
             return Err(self.no_such_rank(to));
         };
-        let is_self = hot.is(about::SELF);
-        self.core.immediate.open(self.core.hot.len());
-        if is_self {
+        self.core.immediate.open(ranks);
+        if hot.is(about::SELF) {
+            hot.set(about::DATA);
             self.core.immediate.set_sent(to, data);
             self.core.immediate.set_received(to, data);
             return Ok(());

@@ -23,7 +23,7 @@ pub(crate) struct Outgoing {
     pub(crate) context: u16,
     pub(crate) tag: u64,
     pub(crate) origin: Origin,
-    pub(crate) marks: u8,
+    pub(crate) marks: u16,
 }
 
 impl Core {

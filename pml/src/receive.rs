@@ -44,12 +44,9 @@ impl Core {
             if let Some(room) = slot.plain_room(length) {
                 inbound.copy_to_loan(MATCH_LEN, room, 0);
                 slot.matched(rank, tag, length as u64);
-                if UNUSUAL {
-                    slot.set_context(context);
-                }
                 slot.turn(Event::Completed);
-                if let Some(data) = data {
-                    self.requests.note_data(index, data);
+                if UNUSUAL {
+                    self.requests.note(index, context, data);
                 }
                 self.counters.matched += 1;
                 self.consume(rank, length as u64 + ENVELOPE);
@@ -162,9 +159,8 @@ impl Core {
     fn matched(&mut self, index: RequestIndex, envelope: &Envelope) {
         let slot = self.requests.slot(index);
         slot.matched(envelope.rank, envelope.tag, envelope.length);
-        slot.set_context(envelope.context);
-        if let Some(data) = envelope.data {
-            self.requests.note_data(index, data);
+        if self.hot[envelope.rank].is(about::DATA | about::ENDPOINTS) {
+            self.requests.note(index, envelope.context, envelope.data);
         }
     }
 

@@ -50,8 +50,7 @@ impl Core {
 
     /// The status of a request's message.
     pub(crate) fn status(&self, index: RequestIndex) -> Status {
-        let slot = self.requests.peek(index);
-        self.requests.status(index, slot, self.config.sources)
+        self.requests.status(index, self.config.sources)
     }
 
     /// The status of a message for the user.

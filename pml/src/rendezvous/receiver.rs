@@ -29,6 +29,7 @@ impl Core {
         record.one_sided.set_rail(envelope.rail);
         record.handshake.set_attempt(envelope.restart);
         record.progress.set_counted(envelope.body as u64);
+        slot.set_context(envelope.context);
         let whole = record.memory.is_whole();
         let done = record.progress.is_done();
         if lost {

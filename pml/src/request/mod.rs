@@ -137,7 +137,7 @@ impl Requests {
     #[inline]
     pub(crate) fn free(&mut self, index: RequestIndex) {
         let slot = &mut self.slots[index.at()];
-        if slot.is(!mark::NOTIFY) {
+        if slot.is(!(mark::NOTIFY | mark::UNUSUAL | mark::DATA)) {
             self.records[index.at()].reset();
         }
         slot.give(self.free);
@@ -184,23 +184,27 @@ impl Requests {
         (&mut self.slots[index.at()], &mut self.records[index.at()])
     }
 
-    /// Notes the immediate data of the message of a receive.
-    pub(crate) fn note_data(&mut self, index: RequestIndex, data: u64) {
-        self.slots[index.at()].note_data();
-        self.records[index.at()].data = data;
+    /// The message of a receive has this context, of which its sender's endpoint is a part, and these
+    /// immediate data.
+    pub(crate) fn note(&mut self, index: RequestIndex, context: u16, data: Option<u64>) {
+        let slot = &mut self.slots[index.at()];
+        slot.set_context(context);
+        slot.set(mark::UNUSUAL);
+        if let Some(data) = data {
+            slot.set(mark::DATA);
+            self.records[index.at()].data = data;
+        }
     }
 
     /// The status of the message of a request; `sources` are the bits of its context that are the sender's
     /// endpoint.
-    #[inline(always)]
-    pub(crate) fn status(&self, index: RequestIndex, slot: &Slot, sources: u16) -> Status {
-        let record = self.records.get(index.at());
+    pub(crate) fn status(&self, index: RequestIndex, sources: u16) -> Status {
+        let slot = &self.slots[index.at()];
+        let data = self.records[index.at()].data;
         Status {
-            source: slot.peer(),
             endpoint: (slot.context() & sources) as u8,
-            tag: slot.tag(),
-            length: slot.length(),
-            data: record.filter(|_| slot.has_data()).map(|record| record.data),
+            data: slot.is(mark::DATA).then_some(data),
+            ..slot.status()
         }
     }
 

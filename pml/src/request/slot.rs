@@ -3,28 +3,33 @@
 use doorbell_fabric::memory::MutLoan;
 use doorbell_matching::EntryHandle;
 
+use crate::args::Status;
 use crate::fsm::{Event, State, is_listed};
 use crate::rank::Rank;
 
 /// The flags of a slot. A slot without any takes the fast path.
 pub(crate) mod mark {
     /// Queue it when it ends.
-    pub(crate) const NOTIFY: u8 = 1;
+    pub(crate) const NOTIFY: u16 = 1;
     /// Its record holds something that has to be released.
-    pub(crate) const RECORD: u8 = 2;
+    pub(crate) const RECORD: u16 = 2;
     /// It is a transfer into a multi-receive.
-    pub(crate) const CHILD: u8 = 4;
+    pub(crate) const CHILD: u16 = 4;
     /// It is never tested, and frees itself.
-    pub(crate) const DETACHED: u8 = 8;
+    pub(crate) const DETACHED: u16 = 8;
     /// Its owner aborted it.
-    pub(crate) const ABORTED: u8 = 16;
+    pub(crate) const ABORTED: u16 = 16;
     /// It is a synchronous send.
-    pub(crate) const SYNC: u8 = 32;
+    pub(crate) const SYNC: u16 = 32;
     /// Its room is in the record, not in the slot: a layout, or a region, which only its slice may be reached
     /// through.
-    pub(crate) const APART: u8 = 64;
+    pub(crate) const APART: u16 = 64;
     /// It is a multi-receive.
-    pub(crate) const MULTI: u8 = 128;
+    pub(crate) const MULTI: u16 = 128;
+    /// Its status has more than that of most messages: an endpoint, or immediate data.
+    pub(crate) const UNUSUAL: u16 = 256;
+    /// Its message has immediate data, which are in the record.
+    pub(crate) const DATA: u16 = 512;
 }
 
 /// How a request ended.
@@ -52,9 +57,6 @@ impl Outcome {
     }
 }
 
-/// A bit of [`Slot::label`]: the message has immediate data, which are in the record.
-const DATA: u32 = 1 << 16;
-
 /// The cache line of a request.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -63,11 +65,10 @@ pub(crate) struct Slot {
     /// Changed by [`Slot::turn`] alone.
     state: State,
     outcome: Outcome,
-    marks: u8,
+    marks: u16,
     /// The other side; in a free slot, the number of the next free one.
     peer: Rank,
-    /// The context, of 16 bits; and [`DATA`].
-    label: u32,
+    context: u16,
     tag: u64,
     /// Length of the message.
     length: u64,
@@ -87,7 +88,7 @@ impl Slot {
             outcome: Outcome::Ok,
             marks: 0,
             peer: Rank(next),
-            label: 0,
+            context: 0,
             tag: 0,
             length: 0,
             room: MutLoan::EMPTY,
@@ -143,11 +144,18 @@ impl Slot {
     }
 
     /// A send begins.
-    pub(crate) fn send(&mut self, by: Event, marks: u8, peer: Rank, (context, tag): (u16, u64), length: u64) {
+    pub(crate) fn send(
+        &mut self,
+        by: Event,
+        marks: u16,
+        peer: Rank,
+        (context, tag): (u16, u64),
+        length: u64,
+    ) {
         self.turn(by);
         self.marks = marks;
         self.peer = peer;
-        self.label = u32::from(context);
+        self.context = context;
         self.tag = tag;
         self.length = length;
     }
@@ -156,34 +164,34 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn post(&mut self, context: u16, tag: u64, room: MutLoan) {
         self.turn(Event::Posted);
-        self.label = u32::from(context);
+        self.context = context;
         self.tag = tag;
         self.room = room;
     }
 
     /// A transfer into a part of a multi-receive begins.
-    pub(crate) fn post_part(&mut self, marks: u8, context: u16, room: MutLoan) {
+    pub(crate) fn post_part(&mut self, marks: u16, context: u16, room: MutLoan) {
         self.turn(Event::Parted);
         self.marks = marks;
-        self.label = u32::from(context);
+        self.context = context;
         self.room = room;
     }
 
     /// Whether one of these flags is set, of [`mark`].
     #[inline(always)]
-    pub(crate) const fn is(&self, marks: u8) -> bool {
+    pub(crate) const fn is(&self, marks: u16) -> bool {
         self.marks & marks != 0
     }
 
     /// Sets these flags, of [`mark`].
     #[inline]
-    pub(crate) fn set(&mut self, marks: u8) {
+    pub(crate) fn set(&mut self, marks: u16) {
         self.marks |= marks;
     }
 
     /// All flags together.
     #[inline(always)]
-    pub(crate) const fn marks(&self) -> u8 {
+    pub(crate) const fn marks(&self) -> u16 {
         self.marks
     }
 
@@ -201,24 +209,12 @@ impl Slot {
     /// The context of the request.
     #[inline]
     pub(crate) const fn context(&self) -> u16 {
-        self.label as u16
+        self.context
     }
 
-    /// Notes the context of the message, whose data are not known, or has none.
-    #[inline]
+    /// Notes the context of the message.
     pub(crate) fn set_context(&mut self, context: u16) {
-        self.label = u32::from(context);
-    }
-
-    /// Notes that the message has immediate data.
-    pub(super) fn note_data(&mut self) {
-        self.label |= DATA;
-    }
-
-    /// Whether the message has immediate data.
-    #[inline(always)]
-    pub(super) const fn has_data(&self) -> bool {
-        self.label & DATA != 0
+        self.context = context;
     }
 
     /// The tag: of the message, or that a receive waits for.
@@ -249,7 +245,7 @@ impl Slot {
 
     /// The request ends. Returns its flags.
     #[inline(always)]
-    pub(crate) fn end(&mut self, outcome: Outcome) -> u8 {
+    pub(crate) fn end(&mut self, outcome: Outcome) -> u16 {
         self.turn(outcome.event());
         self.outcome = outcome;
         self.marks
@@ -261,10 +257,22 @@ impl Slot {
         self.length = filled;
     }
 
-    /// Whether it ended well, and nothing but its slot has to be released.
+    /// Whether it ended well, with a status that is like most, and nothing but its slot has to be released.
     #[inline(always)]
     pub(crate) fn is_well_ended(&self) -> bool {
         self.state == State::Done && self.marks == 0 && self.outcome == Outcome::Ok
+    }
+
+    /// The status of a message that is not [`mark::UNUSUAL`].
+    #[inline(always)]
+    pub(crate) const fn status(&self) -> Status {
+        Status {
+            source: self.peer,
+            endpoint: 0,
+            tag: self.tag,
+            length: self.length,
+            data: None,
+        }
     }
 
     /// The room, where it is one borrowed piece.
