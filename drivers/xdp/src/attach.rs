@@ -16,7 +16,7 @@ const GENERIC: u32 = 1 << 1;
 const DRIVER: u32 = 1 << 2;
 
 /// Time for which a queue or an interface that another process has is tried.
-const LETTING_GO: Duration = Duration::from_millis(500);
+const LETTING_GO: Duration = Duration::from_secs(3);
 
 /// The program on the interface; it goes when this is dropped, or when the process ends, however it ends.
 pub(crate) struct Steering {

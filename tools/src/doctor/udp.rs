@@ -472,7 +472,12 @@ mod tests {
         let chain = chain(&here, &Config::default(), &"udp:lo".parse().unwrap(), peer);
         assert_eq!(chain.verdict, Verdict::Usable, "{chain:#?}");
         let frames = chain.steps.iter().find(|step| step.step == "frames").unwrap();
-        assert!(frames.saw.contains("32 of 64 bytes"), "{frames:?}");
+        // On a busy machine the loopback may lose some of them.
+        let saw = &frames.saw;
+        assert!(
+            saw.starts_with("of 32 frames each, ") && !saw.contains(" 0 of "),
+            "{frames:?}"
+        );
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
     /// The most that the whole run may take; what is then still running is killed and counts as failed. On a
     /// slow or busy machine, give more: the bounds of the steps grow with it
-    #[arg(long, value_name = "MINUTES", default_value_t = LIMIT, value_parser = clap::value_parser!(u64).range(1..=1440))]
+    #[arg(long, value_name = "MINUTES", default_value_t = LIMIT, value_parser = clap::value_parser!(u64).range(..=1440))]
     limit: u64,
     /// Only build what later steps run, when no other process wants the processors
     #[arg(long, hide = true)]
@@ -111,7 +111,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
         nursery: Nursery::new()?,
         logs,
         end: Instant::now() + Duration::from_secs(60 * options.limit),
-        stretch: options.limit.div_ceil(LIMIT) as u32,
+        stretch: options.limit.div_ceil(LIMIT).max(1) as u32,
         ci: is_ci(),
         whole,
     };
