@@ -95,11 +95,12 @@ impl<M: Message> Pml<M> {
             core.end_peer(rank, if unmet { LostReason::Unmet } else { closed });
         }
         core.drop_kept(rank);
-        self.apply_withdrawals();
+        // Before they give the peer up: that would leave it hope.
         for path in self.core.peers[rank].paths.iter() {
             let (rail, peer) = path.route();
             self.rails.forget(rail, peer);
         }
+        self.apply_withdrawals();
         self.core.leave(rank);
     }
 

@@ -246,6 +246,14 @@ impl ShmRail {
             .is_some_and(|peer| peer.can_read_us == Some(true))
     }
 
+    /// Whether a lane to or from a peer is established, so that the kernel reports the end of its process.
+    pub fn is_connected(&self, peer: PeerIndex) -> bool {
+        let welcomed = |tx: &Tx| matches!(tx.handshake, Handshake::Up(_));
+        self.peers
+            .get(peer.index())
+            .is_some_and(|peer| peer.rx.is_some() || peer.tx.as_deref().is_some_and(welcomed))
+    }
+
     /// Polls the sockets often for a while, because a handshake is likely.
     pub(crate) fn expect_handshake(&mut self) {
         self.likely_until = self.now + HANDSHAKE_LIKELY;
