@@ -2,7 +2,8 @@
 
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::rail::Rail as _;
-use doorbell_job::config::{Config, Mode, Protocol, Resume};
+use doorbell_job::config::Mode;
+use doorbell_job::config::drivers::pml_config;
 use doorbell_job::connect::PeerPath;
 use doorbell_job::control::LostPeers;
 use doorbell_job::counter_file::CounterPublisher;
@@ -14,7 +15,7 @@ use doorbell_job::random;
 use doorbell_job::ranks::Directory;
 use doorbell_job::wait::Hook;
 use doorbell_job::wait::turns::{Clock, Patience};
-use doorbell_pml::{Pml, PmlConfig, Protocol as PmlProtocol, Rank, Resume as PmlResume};
+use doorbell_pml::Pml;
 
 use crate::progress::{Core, Engine, Meeting, OneSided, ThreadHandle, Watch};
 use crate::world::World;
@@ -38,7 +39,7 @@ impl World {
         let Built { job, layer, life } = joined.build(
             remote,
             |job| {
-                let mut settings = pml_config(job.config(), job.rank(), job.size())?;
+                let mut settings = pml_config(job.config(), job.rank(), job.size(), random::number()?);
                 settings.lazy = job.directory().is_lazy();
                 Ok(Pml::new(settings)?)
             },
@@ -103,28 +104,6 @@ impl World {
         };
         Ok(Self::assemble(engine, job, counters, hook, lost_peers))
     }
-}
-
-fn pml_config(config: &Config, rank: u32, size: u32) -> Result<PmlConfig, Error> {
-    let mut pml = PmlConfig::new(Rank(rank), size, random::number()?);
-    pml.eager_limit = config.pml.eager.get().map(|size| size.0);
-    pml.protocol = match config.pml.protocol.get() {
-        Protocol::Auto => PmlProtocol::Auto,
-        Protocol::Fragments => PmlProtocol::Fragments,
-        Protocol::Get => PmlProtocol::Get,
-        Protocol::Put => PmlProtocol::Put,
-    };
-    pml.checksum = *config.pml.checksum.get();
-    pml.inject_limit = config.pml.buffer.get().0;
-    pml.window = config.pml.unexpected.get().0 as u64;
-    pml.hard_window = pml.hard_window.max(pml.window.saturating_mul(16));
-    pml.patience = *config.pml.patience.get();
-    pml.handshake = *config.pml.handshake.get();
-    pml.resume = match config.pml.resume.get() {
-        Resume::Missing => PmlResume::Missing,
-        Resume::FromZero => PmlResume::FromZero,
-    };
-    Ok(pml)
 }
 
 /// Returns each path with the rank that it leads to and the names of the rails at both ends.

@@ -503,6 +503,20 @@ pub enum Error {
     /// A call from a callback of the same world.
     #[error("re-entrant call: a callback must not use the world that called it")]
     Busy,
+    /// An address of a process that no rail of this member leads to.
+    #[error(
+        "{peer} is {}: no rail of this process leads there", if *is_namespace {
+            "in another network namespace of this host, which counts as another host"
+        } else {
+            "on another host"
+        }
+    )]
+    Elsewhere {
+        /// The process, without its token.
+        peer: String,
+        /// Whether it is on this host, in another network namespace.
+        is_namespace: bool,
+    },
     /// A call in a child of `fork`, with a handle that its parent made.
     #[error(
         "this process is a child of fork, and the job is its parent's: rails, connections and threads are not here"
@@ -560,6 +574,7 @@ impl Error {
             Self::Full { .. } => "full",
             Self::Ended { .. } => "progress.ended",
             Self::Busy => "world.busy",
+            Self::Elsewhere { .. } => "lobby.elsewhere",
             Self::Forked => "world.forked",
         }
     }
@@ -623,6 +638,9 @@ impl Error {
             Self::Full { .. } => "make progress, then try again",
             Self::Ended { .. } => "this is a defect: please report it with the thread's message above",
             Self::Busy => "collect what the callback saw and act after the call",
+            Self::Elsewhere { .. } => {
+                "run both processes on one host, and containers with one network (`--network host`)"
+            }
             Self::Forked => {
                 "call the library in the process that joined the job; a child gets its data from there, or starts a program"
             }
@@ -650,7 +668,7 @@ impl Error {
             }
             Self::Corrupt { .. } => Exit::Verdict,
             Self::NoSuchMode { .. } => Exit::Usage,
-            Self::NoRail { .. } | Self::Unsupported { .. } => Exit::Rail,
+            Self::NoRail { .. } | Self::Elsewhere { .. } | Self::Unsupported { .. } => Exit::Rail,
             Self::PeerLost { .. }
             | Self::OneSided { .. }
             | Self::Meeting { .. }

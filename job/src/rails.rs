@@ -388,6 +388,10 @@ impl Manage for AnyRail {
         each_whole!(self, rail => rail.probed(peer))
     }
 
+    fn shows_end(&self, peer: PeerIndex) -> bool {
+        each_whole!(self, rail => rail.shows_end(peer))
+    }
+
     fn trouble(&self, peer: PeerIndex) -> Option<Cow<'static, str>> {
         each_whole!(self, rail => rail.trouble(peer))
     }

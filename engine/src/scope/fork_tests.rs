@@ -225,3 +225,55 @@ fn a_child_may_join_a_job_of_its_own() {
     world.send(0, 1, b"me").unwrap();
     world.recv(0, 1, &mut [0; 2]).unwrap();
 }
+
+#[test]
+fn a_member_without_a_job_is_its_maker_s() {
+    use doorbell_job::lobby::PmlMember;
+    use doorbell_pml::Rank;
+
+    let mut member = PmlMember::enter(config("shm", Mode::Inline)).unwrap();
+    let mut other = PmlMember::enter(config("shm", Mode::Inline)).unwrap();
+    let (own, theirs) = (member.address(0), other.address(0));
+    let talk = |member: &mut PmlMember, other: &mut PmlMember| {
+        let rank = member.resolve(&theirs).unwrap();
+        member.pml().inject(rank, 1 << 15, 5, b"hello").unwrap();
+        let until = std::time::Instant::now() + Duration::from_secs(60);
+        while other
+            .pml()
+            .probe(doorbell_pml::Source::Any, 1 << 15, 5, 0)
+            .is_none()
+        {
+            assert!(std::time::Instant::now() < until, "nothing arrived");
+            member.progress();
+            other.progress();
+        }
+        let found = other
+            .pml()
+            .claim(doorbell_pml::Source::Any, 1 << 15, 5, 0)
+            .unwrap();
+        other.pml().discard(found.message).unwrap();
+        rank
+    };
+    let rank = talk(&mut member, &mut other);
+    let mut members = Some((member, other));
+    in_a_child("a member", || {
+        let Some((member, _)) = &mut members else {
+            return false;
+        };
+        let refused = matches!(member.resolve(&theirs), Err(Error::Forked))
+            && matches!(member.resolve(&own), Err(Error::Forked))
+            && matches!(member.here(), Err(Error::Forked));
+        let quiet = member.progress() == 0 && member.poll() == 0 && member.arm(&mut |_| ());
+        let apart = member.pml().inject(rank, 1 << 15, 5, b"hello").is_err()
+            && member.pml().inject(Rank(0), 1 << 15, 5, b"to itself").is_ok();
+        member.disarm();
+        member.leave(rank);
+        member.close(Duration::from_secs(1));
+        drop(members.take());
+        refused && quiet && apart
+    });
+    // The parent's copy, its peer and their connection are as before.
+    let (mut member, mut other) = members.unwrap();
+    talk(&mut member, &mut other);
+    assert!(member.here().is_ok() && member.lost().is_none() && other.lost().is_none());
+}

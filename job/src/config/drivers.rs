@@ -9,12 +9,37 @@
 
 use doorbell_btl::BtlConfig;
 use doorbell_igbvf::{IgbvfConfig, PORT};
+use doorbell_pml::{PmlConfig, Protocol as PmlProtocol, Rank, Resume as PmlResume};
 use doorbell_shm::ShmConfig;
 use doorbell_udp::{Family, UdpConfig};
 use doorbell_usnic::{Commands, Control, UsnicConfig, VfCommands};
 use doorbell_xdp::{Mode, XdpConfig};
 
-use super::{Config, IpFamily, UsnicCommandWay, UsnicCommands, UsnicControl, XdpMode, mac};
+use super::{Config, IpFamily, Protocol, Resume, UsnicCommandWay, UsnicCommands, UsnicControl, XdpMode, mac};
+
+/// Returns the settings of the PML of a rank, in a job of `size` ranks of this configuration. `seed` is
+/// random.
+pub fn pml_config(config: &Config, rank: u32, size: u32, seed: u64) -> PmlConfig {
+    let mut pml = PmlConfig::new(Rank(rank), size, seed);
+    pml.eager_limit = config.pml.eager.get().map(|size| size.0);
+    pml.protocol = match config.pml.protocol.get() {
+        Protocol::Auto => PmlProtocol::Auto,
+        Protocol::Fragments => PmlProtocol::Fragments,
+        Protocol::Get => PmlProtocol::Get,
+        Protocol::Put => PmlProtocol::Put,
+    };
+    pml.checksum = *config.pml.checksum.get();
+    pml.inject_limit = config.pml.buffer.get().0;
+    pml.window = config.pml.unexpected.get().0 as u64;
+    pml.hard_window = pml.hard_window.max(pml.window.saturating_mul(16));
+    pml.patience = *config.pml.patience.get();
+    pml.handshake = *config.pml.handshake.get();
+    pml.resume = match config.pml.resume.get() {
+        Resume::Missing => PmlResume::Missing,
+        Resume::FromZero => PmlResume::FromZero,
+    };
+    pml
+}
 
 /// Returns the settings of an shm rail, as a job of this configuration opens it.
 pub fn shm_config(config: &Config) -> ShmConfig {

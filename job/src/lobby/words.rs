@@ -64,7 +64,7 @@ impl Words {
         };
         let said = |error: LaunchError| error.to_string();
         let mut launcher = Wire::<Pmi1>::over(descriptor, place, LIMIT).map_err(said)?;
-        launcher.put(KEY, &card.written()?, LIMIT).map_err(said)?;
+        launcher.put(KEY, &card.written(None, 0)?, LIMIT).map_err(said)?;
         let unread = (0..size).filter(|rank| *rank != found.rank).collect();
         Ok(Some(Self {
             launcher: Some(launcher),

@@ -63,6 +63,12 @@ pub trait Manage: Message {
         None
     }
 
+    /// Whether the kernel reports the end of the peer's process to the rail, so that nothing else has to look
+    /// for it.
+    fn shows_end(&self, _: PeerIndex) -> bool {
+        false
+    }
+
     /// Returns the trouble on the path to a peer, as far as the rail has found any.
     fn trouble(&self, _: PeerIndex) -> Option<Cow<'static, str>> {
         None
@@ -109,6 +115,10 @@ impl Manage for ShmRail {
         each("received", "messages", stats.received);
         each("pulls", "operations", stats.pulls);
         each("refused", "connections", stats.refused);
+    }
+
+    fn shows_end(&self, peer: PeerIndex) -> bool {
+        self.is_connected(peer)
     }
 
     fn inject_failure(&mut self, peer: Option<PeerIndex>) {

@@ -178,7 +178,7 @@ fn introduce(core: Guard, process: Process, until: Instant) -> Guard {
     let Some(desk) = desk(&core) else {
         return core;
     };
-    if desk.process().nid != process.nid {
+    if desk.process().is_none_or(|own| own.nid != process.nid) {
         let mut core = core;
         let trouble = core
             .live

@@ -1,0 +1,330 @@
+//! The address of a member, and the identity of a peer that is in it.
+//!
+//! ```text
+//!   0     2        3      4         6      8      16     24      40      56
+//!   | "db" | version | flags | endpoint | check | host | name | token | doors |
+//! ```
+//!
+//! Numbers are little-endian. `host` identifies a network namespace of a host, `name` the desk there, and who
+//! has the `token` may call it: the address is the permission to talk. `doors`, for other hosts, is zero.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+use zerocopy::little_endian::{U16, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The first bytes of every address.
+const MAGIC: [u8; 2] = *b"db";
+/// The version of the layout.
+const VERSION: u8 = 1;
+/// Number of endpoints that one member can have.
+pub const ENDPOINTS: u8 = 128;
+
+/// The secret of a desk.
+pub(super) type Token = [u8; 16];
+
+/// The address of one endpoint of a member, as programs pass it to each other: [`Address::LENGTH`] bytes.
+/// A process that has it may send to the member, so that it is shown without its token.
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Address {
+    magic: [u8; 2],
+    version: u8,
+    flags: u8,
+    endpoint: U16,
+    check: U16,
+    host: U64,
+    name: U64,
+    token: Token,
+    doors: [u8; 16],
+}
+
+/// Why bytes are no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// Another number of bytes than an address has.
+    #[error(
+        "an address has {} bytes, not {length}: pass all that the other process got for its own",
+        Address::LENGTH
+    )]
+    Length {
+        /// The number of bytes.
+        length: usize,
+    },
+    /// It does not begin as addresses of this library do.
+    #[error("it is no address of doorbell: it begins with {found:02x?} and not with {MAGIC:02x?}")]
+    Magic {
+        /// The first two bytes.
+        found: [u8; 2],
+    },
+    /// Its layout is that of another version.
+    #[error(
+        "its layout is version {version}, and this library reads version {VERSION}: use the same library in both processes"
+    )]
+    Version {
+        /// The version of the layout.
+        version: u8,
+    },
+    /// Its checksum is not that of its bytes.
+    #[error("its checksum is wrong: it was changed or cut on its way here")]
+    Check,
+    /// A part has a value that none has.
+    #[error("its {part} cannot be: it was not made by this library")]
+    Part {
+        /// The name of the part that is wrong.
+        part: &'static str,
+    },
+}
+
+impl Address {
+    /// Length in bytes.
+    pub const LENGTH: usize = size_of::<Self>();
+
+    /// Makes the address of an endpoint of a member.
+    pub(super) fn new(peer: &PeerId, endpoint: u8) -> Self {
+        let new = Self {
+            magic: MAGIC,
+            version: VERSION,
+            flags: 0,
+            endpoint: U16::new(endpoint.into()),
+            check: U16::ZERO,
+            host: U64::new(peer.host),
+            name: U64::new(peer.name),
+            token: peer.token,
+            doors: [0; 16],
+        };
+        new.checked()
+    }
+
+    /// Parses an address.
+    ///
+    /// # Errors
+    /// [`AddressError`]: another length, magic, version or checksum, or a part that cannot be.
+    pub fn parse(bytes: &[u8]) -> Result<Self, AddressError> {
+        let length = bytes.len();
+        let found = Self::read_from_bytes(bytes).map_err(|_| AddressError::Length { length })?;
+        if found.magic != MAGIC {
+            return Err(AddressError::Magic { found: found.magic });
+        }
+        if found.version != VERSION {
+            let version = found.version;
+            return Err(AddressError::Version { version });
+        }
+        if found.check != found.checked().check {
+            return Err(AddressError::Check);
+        }
+        let impossible = [
+            (found.flags != 0, "set of flags"),
+            (found.endpoint.get() >= ENDPOINTS.into(), "endpoint"),
+            (found.host.get() == 0, "host"),
+            (found.name.get() == 0, "name"),
+            (found.token == [0; 16], "token"),
+        ];
+        match impossible.iter().find(|(is_wrong, _)| *is_wrong) {
+            Some((_, part)) => Err(AddressError::Part { part }),
+            None => Ok(found),
+        }
+    }
+
+    /// Returns the address as programs pass it to each other.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.as_bytes()
+    }
+
+    /// Returns the endpoint's number within its member, below [`ENDPOINTS`].
+    #[must_use]
+    pub fn endpoint(&self) -> u8 {
+        // Below 128, as it was checked or made so.
+        self.endpoint.get() as u8
+    }
+
+    /// Returns the address of another endpoint of the same member; `endpoint` is below [`ENDPOINTS`].
+    #[must_use]
+    pub fn with_endpoint(&self, endpoint: u8) -> Self {
+        let endpoint = U16::new(endpoint.into());
+        Self { endpoint, ..*self }.checked()
+    }
+
+    /// Returns the member that has the endpoint.
+    #[must_use]
+    pub fn peer(&self) -> PeerId {
+        PeerId {
+            host: self.host.get(),
+            name: self.name.get(),
+            token: self.token,
+        }
+    }
+
+    /// The same address with its checksum: the lower half of the CRC-32C of all bytes, those of the checksum
+    /// taken as zero.
+    fn checked(mut self) -> Self {
+        self.check = U16::ZERO;
+        self.check = U16::new(crc32c::crc32c(self.as_bytes()) as u16);
+        self
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}/{}", self.peer(), self.endpoint)
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Address({self})")
+    }
+}
+
+/// A member: a host, the random name of its desk, and the desk's token. One that ends never comes back: the
+/// next one of the same process has another name.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PeerId {
+    host: u64,
+    name: u64,
+    token: Token,
+}
+
+impl PeerId {
+    /// Makes an identity of random bytes, on a host.
+    pub(super) fn new(host: u64, random: &[u8; 24]) -> Self {
+        let (mut name, mut token) = ([0; 8], [0; 16]);
+        name.copy_from_slice(&random[..8]);
+        token.copy_from_slice(&random[8..]);
+        // Zeros mean that bytes are no address.
+        token[0] |= u8::from(token == [0; 16]);
+        let name = u64::from_le_bytes(name).max(1);
+        Self { host, name, token }
+    }
+
+    /// Returns the number of its host: a hash of the boot and the network namespace.
+    #[must_use]
+    pub fn host(&self) -> u64 {
+        self.host
+    }
+
+    /// Returns the name of its desk.
+    pub(super) fn name(&self) -> u64 {
+        self.name
+    }
+
+    /// Whether a caller named this token.
+    pub(super) fn has_token(&self, token: &Token) -> bool {
+        // All bytes are looked at, whichever differs.
+        let pairs = self.token.iter().zip(token);
+        pairs.fold(0, |unlike, (ours, theirs)| unlike | (ours ^ theirs)) == 0
+    }
+
+    /// Returns its token, for a call to it.
+    pub(super) fn token(&self) -> Token {
+        self.token
+    }
+}
+
+impl fmt::Display for PeerId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "doorbell://{:016x}/{:016x}", self.host, self.name)
+    }
+}
+
+impl fmt::Debug for PeerId {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "PeerId({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn peer() -> PeerId {
+        let mut random = [0; 24];
+        (0..).zip(&mut random).for_each(|(at, byte)| *byte = 0xa0 + at);
+        PeerId::new(0x1122_3344_5566_7788, &random)
+    }
+
+    #[test]
+    fn an_address_has_these_bytes() {
+        let golden = [
+            b"db\x01\x00".as_slice(),
+            &[5, 0],
+            &[0xc2, 0x59],
+            &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11],
+            &[0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7],
+            &[0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf],
+            &[0xb0, 0xb1, 0xb2, 0xb3, 0xb4, 0xb5, 0xb6, 0xb7],
+            &[0; 16],
+        ]
+        .concat();
+        let address = Address::new(&peer(), 5);
+        assert_eq!(address.bytes(), golden);
+        let parsed = Address::parse(&golden).unwrap();
+        assert_eq!(parsed, address);
+        assert_eq!((parsed.peer(), parsed.endpoint()), (peer(), 5));
+        assert_eq!(parsed.with_endpoint(7), Address::new(&peer(), 7));
+        let shown = format!("{address} {address:?} {:?}", address.peer());
+        assert!(
+            shown.starts_with("doorbell://1122334455667788/a7a6a5a4a3a2a1a0/5 "),
+            "{shown}"
+        );
+        assert!(!shown.contains("a8a9") && !shown.contains("afae") && !shown.contains("168"));
+    }
+
+    #[test]
+    fn every_changed_bit_is_noticed() {
+        let good = Address::new(&peer(), 5);
+        for bit in 0..Address::LENGTH * 8 {
+            let mut bytes = good.bytes().to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(Address::parse(&bytes).is_err(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn parts_that_cannot_be_are_named() {
+        let refused = |change: fn(&mut Address)| {
+            let mut address = Address::new(&peer(), 5);
+            change(&mut address);
+            Address::parse(address.checked().bytes()).unwrap_err()
+        };
+        let part = |part| AddressError::Part { part };
+        assert_eq!(refused(|at| at.flags = 1), part("set of flags"));
+        assert_eq!(refused(|at| at.endpoint = U16::new(128)), part("endpoint"));
+        assert_eq!(refused(|at| at.host = U64::ZERO), part("host"));
+        assert_eq!(refused(|at| at.name = U64::ZERO), part("name"));
+        assert_eq!(refused(|at| at.token = [0; 16]), part("token"));
+        assert_eq!(refused(|at| at.version = 9), AddressError::Version { version: 9 });
+        let found = *b"xy";
+        assert_eq!(refused(|at| at.magic = *b"xy"), AddressError::Magic { found });
+        assert_eq!(
+            Address::parse(&[0; 56]).unwrap_err(),
+            AddressError::Magic { found: [0; 2] }
+        );
+        for length in [0, 55, 57, 4096] {
+            let error = Address::parse(&vec![0; length]).unwrap_err();
+            assert_eq!(error, AddressError::Length { length });
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_are_no_address_and_addresses_come_back(
+            bytes in proptest::collection::vec(any::<u8>(), 0..80),
+            (host, random, endpoint) in (1..u64::MAX, any::<[u8; 24]>(), 0..ENDPOINTS),
+        ) {
+            // One of 2^24 blocks of 56 bytes has the magic number and the version by chance.
+            prop_assert!(Address::parse(&bytes).is_err());
+            let peer = PeerId::new(host, &random);
+            let address = Address::new(&peer, endpoint);
+            let parsed = Address::parse(address.bytes());
+            prop_assert_eq!(parsed, Ok(address));
+            prop_assert_eq!(parsed.map(|parsed| (parsed.peer(), parsed.endpoint())), Ok((peer, endpoint)));
+        }
+    }
+}

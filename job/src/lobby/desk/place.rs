@@ -1,0 +1,124 @@
+//! The sockets of desks: names in the abstract namespace, and the other end's user.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use doorbell_fabric::ni::Process;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
+};
+use rustix::process::{Resource, getrlimit};
+
+use crate::lobby::address::PeerId;
+use crate::lobby::card::Name;
+use crate::meet::peer_uid;
+
+/// Backlog of the listener: connections that wait to be accepted. The kernel takes less where
+/// `net.core.somaxconn` is lower.
+const BACKLOG: i32 = 4096;
+
+/// A name on this host, with the socket that reserves it.
+#[derive(Debug)]
+pub(in crate::lobby) struct Place {
+    pub(super) listener: OwnedFd,
+    pub(in crate::lobby) name: Name,
+}
+
+impl Place {
+    /// Takes a process id of this host; `None` if another process has it.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub(in crate::lobby) fn of_process(process: Process) -> io::Result<Option<Self>> {
+        Self::take(Name::Process(process))
+    }
+
+    /// Takes a random name of this host; `None` if another process has it.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub(in crate::lobby) fn of_peer(peer: PeerId) -> io::Result<Option<Self>> {
+        Self::take(Name::Peer(peer))
+    }
+
+    fn take(name: Name) -> io::Result<Option<Self>> {
+        let listener = seqpacket()?;
+        match bind(&listener, &address_of(&name)?) {
+            Ok(()) => {}
+            Err(Errno::ADDRINUSE) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        listen(&listener, BACKLOG)?;
+        Ok(Some(Self { listener, name }))
+    }
+}
+
+pub(super) fn address_of(name: &Name) -> io::Result<SocketAddrUnix> {
+    let text = match name {
+        Name::Process(process) => format!("doorbell.ni.{}", process.pid),
+        Name::Peer(peer) => format!("doorbell.peer.{:016x}", peer.name()),
+    };
+    Ok(SocketAddrUnix::new_abstract_name(text.as_bytes())?)
+}
+
+pub(super) fn seqpacket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        flags,
+        None,
+    )?)
+}
+
+/// Accepts the next connection, if there is one.
+pub(super) fn accept(listener: &OwnedFd) -> rustix::io::Result<OwnedFd> {
+    accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+}
+
+/// Connects to a name, without waiting: `AGAIN` while its backlog is full, `CONNREFUSED` when nothing listens
+/// there.
+pub(super) fn dial(name: &Name) -> io::Result<OwnedFd> {
+    let socket = seqpacket()?;
+    connect(&socket, &address_of(name)?)?;
+    Ok(socket)
+}
+
+/// Returns the system's process id of the other end; `None` where that is in another pid namespace.
+pub(super) fn system_id(socket: &OwnedFd) -> Option<i32> {
+    use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
+    let peer = getsockopt(socket, PeerCredentials).ok()?;
+    Some(peer.pid()).filter(|id| *id != 0)
+}
+
+/// Whether the other end runs as the same user.
+pub(super) fn is_ours(socket: &OwnedFd) -> bool {
+    peer_uid(socket).is_ok_and(|uid| uid == rustix::process::geteuid().as_raw())
+}
+
+/// Whether an error means that the limit of open files is reached.
+pub(super) fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+/// Returns the sentence for a process that has no descriptor left for `more` peers: how many are needed, how
+/// many there may be, and what to type.
+pub(super) fn files_needed(more: usize) -> String {
+    let limit = getrlimit(Resource::Nofile);
+    let present = limit.current.unwrap_or(u64::MAX);
+    let needed = present.saturating_add(DESCRIPTORS * more.max(1) as u64);
+    let line = match limit.maximum {
+        Some(hard) if hard < needed => {
+            format!("the line `* hard nofile {needed}` in /etc/security/limits.conf")
+        }
+        _ => format!("`ulimit -n {needed}`"),
+    };
+    format!(
+        "no file descriptor is left: {needed} are needed at least, since each peer takes {DESCRIPTORS}, and the limit of \
+         open files is {present}: raise it by {line}"
+    )
+}
+
+/// Most descriptors that a peer takes while it is met.
+const DESCRIPTORS: u64 = 2;

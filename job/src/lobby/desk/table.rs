@@ -1,0 +1,116 @@
+//! The connections of a desk: each with a number, which the epoll set reports, and with what it is for.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+
+use crate::lobby::card::Name;
+
+/// Most connections that have not sent a card yet. A caller sends its card in the step that connects, so that
+/// few wait for one, and each of them takes a descriptor.
+pub(super) const MOST_SILENT: usize = 256;
+/// Most connections to processes that stay open; the rails notice the end of further processes.
+pub(super) const MOST_LINES: usize = 4096;
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Role {
+    /// Its caller has sent no card yet.
+    Silent,
+    /// It is a call of ours, which is not answered yet.
+    Call(Name),
+    /// Cards were exchanged: its end shows the end of the other process.
+    Line(Name),
+}
+
+/// One connection of the desk, and its purpose.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) socket: OwnedFd,
+    pub(super) role: Role,
+}
+
+/// The connections of a desk, by their numbers.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    connections: HashMap<u64, Connection>,
+    /// The numbers of silent ones, oldest first.
+    silent: VecDeque<u64>,
+    /// The numbers of the lines to each process.
+    lines: HashMap<Name, Vec<u64>>,
+    open_lines: usize,
+    last: u64,
+}
+
+impl Table {
+    /// Returns the next connection's number. None is zero.
+    pub(super) fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<&Connection> {
+        self.connections.get(&number)
+    }
+
+    /// Keeps a connection. Returns those that had to make room for it, which close when they are dropped.
+    pub(super) fn put(&mut self, number: u64, socket: OwnedFd, role: Role) -> Option<Connection> {
+        let mut evicted = None;
+        match role {
+            Role::Silent => {
+                if self.silent.len() >= MOST_SILENT
+                    && let Some(oldest) = self.silent.front().copied()
+                {
+                    evicted = self.take(oldest);
+                }
+                self.silent.push_back(number);
+            }
+            Role::Call(_) => {}
+            Role::Line(_) if self.open_lines >= MOST_LINES => return Some(Connection { socket, role }),
+            Role::Line(name) => {
+                self.open_lines += 1;
+                self.lines.entry(name).or_default().push(number);
+            }
+        }
+        self.connections.insert(number, Connection { socket, role });
+        evicted
+    }
+
+    /// Removes a connection.
+    pub(super) fn take(&mut self, number: u64) -> Option<Connection> {
+        let connection = self.connections.remove(&number)?;
+        match connection.role {
+            Role::Silent => self.silent.retain(|other| *other != number),
+            Role::Call(_) => {}
+            Role::Line(name) => {
+                self.open_lines -= 1;
+                if let Some(numbers) = self.lines.get_mut(&name) {
+                    numbers.retain(|other| *other != number);
+                    if numbers.is_empty() {
+                        self.lines.remove(&name);
+                    }
+                }
+            }
+        }
+        Some(connection)
+    }
+
+    /// Removes all lines to a process.
+    pub(super) fn take_lines(&mut self, name: &Name) -> Vec<Connection> {
+        let numbers = self.lines.get(name).cloned().unwrap_or_default();
+        numbers
+            .into_iter()
+            .filter_map(|number| self.take(number))
+            .collect()
+    }
+
+    /// Whether a line to a process is open.
+    pub(super) fn has_line(&self, name: &Name) -> bool {
+        self.lines.contains_key(name)
+    }
+
+    /// Returns the number of connections.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.connections.len()
+    }
+}

@@ -1,0 +1,509 @@
+//! A member with a PML: a process that belongs to no job. Its peers are processes that have its address, or
+//! whose addresses it has, and each process numbers its peers by itself.
+//!
+//! ```text
+//!   resolve(address) ─► number, unmet ── something to send ─► wanted ─► desk: a call ── card ─► open ─► sent
+//!                                                            the other's desk ─► card ─► opened there too
+//! ```
+//!
+//! The number of a peer belongs to one acquaintance. A peer that forgets this process ([`PmlMember::leave`])
+//! and calls it again begins another one: the old number is lost, and a new one appears. So does a peer that
+//! is lost here and calls. Both ends count their acquaintances, and cards have these counts, so that two
+//! calls at once are not taken for two acquaintances.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use doorbell_fabric::event::DownReason;
+use doorbell_fabric::rail::{Armed, Rail as _};
+use doorbell_fabric::time::Time;
+use doorbell_oob::JobKey;
+use doorbell_pml::{LostReason, Pml, RailId, Rank};
+
+use super::address::{Address, PeerId};
+use super::book::Book;
+use super::card::{Card, Name};
+use super::desk::{Desk, DeskCounts, Place};
+use super::layer::{MemberLayer, PeerName};
+use super::{Member, host, io_error, prepare};
+use crate::config::Config;
+use crate::config::drivers::pml_config;
+use crate::connect::PeerPath;
+use crate::error::Error;
+use crate::meet::{Key, RailEntry};
+use crate::rails::{AnyRail, Manage as _};
+use crate::random;
+
+/// This process's own number.
+const OWN: Rank = Rank(0);
+/// Most peers of one member. Those that are not met take little.
+const MOST_PEERS: u32 = 1 << 20;
+/// The bits of a context that name the sender's endpoint.
+const SOURCES: u16 = 0x00ff;
+/// Interval between two looks at the desk.
+const SERVE_EVERY: Duration = Duration::from_micros(100);
+/// Most peers whose lines one look at the desk considers.
+const LINES_AT_ONCE: usize = 64;
+
+/// A process that sends and receives messages without a job.
+pub type PmlMember = Member<PmlLayer>;
+
+/// A PML above the rails of a member, and its peers.
+pub struct PmlLayer {
+    pml: Pml<AnyRail>,
+    own: PeerId,
+    book: Book,
+    /// Peers with a line at the desk that a rail may make needless.
+    lined: VecDeque<Rank>,
+    /// Ends of peers that the owner has not taken.
+    lost: VecDeque<(Rank, LostReason)>,
+    /// Peers that have called first, which the owner has not taken.
+    appeared: VecDeque<Rank>,
+    /// Lost peers that the owner has never looked up: they go when nothing is left of them.
+    fading: VecDeque<Rank>,
+    /// Why peers could not be met.
+    troubles: HashMap<Rank, String>,
+    /// The PML's count of lost peers when they were last looked for.
+    lost_seen: u64,
+    next_serve: Time,
+    /// Whether this is the empty copy of a child of `fork`.
+    is_empty_copy: bool,
+}
+
+impl PmlLayer {
+    /// Gives a peer a number, which the owner knows for no other one.
+    fn add(&mut self, id: PeerId) -> Result<Rank, Error> {
+        let mut known = Vec::new();
+        let rank = loop {
+            match self.pml.add_peer() {
+                Ok(rank) if self.book.id(rank).is_some() => known.push(rank),
+                other => break other,
+            }
+        };
+        known.into_iter().for_each(|rank| self.pml.forget(rank));
+        let rank = rank?;
+        self.book.add(rank, id);
+        Ok(rank)
+    }
+
+    /// Forgets a peer, which finds this process gone.
+    fn leave(&mut self, desk: &Desk, rank: Rank) {
+        if rank == OWN {
+            return;
+        }
+        let is_current = self.book.is_current(rank);
+        let Some(id) = self.book.remove(rank) else { return };
+        if is_current {
+            desk.forget(&Name::Peer(id));
+        }
+        self.pml.forget(rank);
+        self.lined.retain(|other| *other != rank);
+        self.lost.retain(|(other, _)| *other != rank);
+        self.appeared.retain(|other| *other != rank);
+        self.fading.retain(|other| *other != rank);
+        self.troubles.remove(&rank);
+    }
+
+    /// A peer begins another acquaintance: the old one is over, with what it had sent. Its rails have to
+    /// forget it before they open it again. Its number stays the owner's until it is left.
+    fn renew(&mut self, rank: Rank, now: Time) {
+        self.pml.peer_ended(now, rank, DownReason::Closed);
+        self.report(rank);
+        self.pml.forget(rank);
+    }
+
+    /// Reports the end of a peer, once.
+    fn report(&mut self, rank: Rank) {
+        let Some(reason) = self.pml.lost(rank) else { return };
+        if self.book.lose(rank) {
+            self.lost.push_back((rank, reason));
+            if !self.book.is_owned(rank) {
+                self.fading.push_back(rank);
+            }
+        }
+    }
+
+    /// Looks for peers that the PML has lost.
+    #[cold]
+    fn look_for_lost(&mut self, desk: &Desk) {
+        self.lost_seen = self.pml.counters().peers_lost;
+        let lost: Vec<Rank> = self
+            .book
+            .alive()
+            .filter(|rank| self.pml.lost(*rank).is_some())
+            .collect();
+        for rank in lost {
+            self.report(rank);
+            if self.book.is_current(rank)
+                && let Some(id) = self.book.id(rank)
+            {
+                desk.forget(&Name::Peer(*id));
+            }
+        }
+    }
+
+    /// Releases lines whose peers' ends a rail shows.
+    fn release_lines(&mut self, desk: &Desk) {
+        for _ in 0..self.lined.len().min(LINES_AT_ONCE) {
+            let Some(rank) = self.lined.pop_front() else {
+                return;
+            };
+            if self.book.is_lost(rank) || !self.book.is_current(rank) {
+                continue;
+            }
+            let shows = |path: &PeerPath| {
+                let rail = self.pml.rail(path.rail);
+                rail.is_some_and(|rail| rail.shows_end(path.peer))
+            };
+            match (self.book.paths(rank).iter().any(shows), self.book.id(rank)) {
+                (true, Some(id)) => desk.release(&Name::Peer(*id)),
+                _ => self.lined.push_back(rank),
+            }
+        }
+    }
+
+    /// Forgets a lost peer that the owner has never looked up, when it has taken its end and nothing of it is
+    /// kept.
+    fn fade(&mut self, desk: &Desk) {
+        let Some(rank) = self.fading.pop_front() else {
+            return;
+        };
+        let is_reported = self.lost.iter().all(|(other, _)| *other != rank);
+        let peer = self.pml.peer(rank);
+        let is_bare = peer.is_none_or(|peer| peer.unexpected == 0 && peer.held == 0);
+        if self.book.is_owned(rank) {
+            return;
+        }
+        if is_reported && is_bare {
+            self.leave(desk, rank);
+        } else {
+            self.fading.push_back(rank);
+        }
+    }
+}
+
+impl MemberLayer for PmlLayer {
+    type Peer = Rank;
+
+    // The PML takes what has arrived before it ends a peer.
+    const GRACE: Duration = Duration::from_millis(20);
+
+    fn each_rail(&self) -> impl Iterator<Item = (RailId, &AnyRail)> {
+        self.pml.rails()
+    }
+
+    fn add_rail(&mut self, rail: AnyRail) -> Result<(), Error> {
+        self.pml.add_rail(rail)?;
+        Ok(())
+    }
+
+    fn rail_mut(&mut self, rail: RailId) -> Option<&mut AnyRail> {
+        self.pml.rail_mut(rail)
+    }
+
+    fn open(&mut self, peer: Rank, rail: RailId, to: &RailEntry) -> Result<(), Error> {
+        Ok(self.pml.connect(peer, rail, &to.address, to.life())?)
+    }
+
+    fn admit(&mut self, card: &Card, now: Time) -> Option<Rank> {
+        let Name::Peer(id) = card.name else { return None };
+        let known = self.book.find(&id).map(|rank| (rank, self.book.bond(rank)));
+        let rank = match known {
+            Some((rank, None)) if !self.book.is_lost(rank) => rank,
+            Some((rank, Some(bond))) if bond == card.bond => {
+                // The other one of two calls at once has one more line.
+                self.lined.push_back(rank);
+                return None;
+            }
+            Some((old, _)) => {
+                let rank = self.appear(id)?;
+                self.renew(old, now);
+                rank
+            }
+            None => self.appear(id)?,
+        };
+        self.book.set_bond(rank, card.bond);
+        Some(rank)
+    }
+
+    fn opened(&mut self, desk: &Desk, rank: Rank, paths: Result<Vec<PeerPath>, Error>) {
+        match paths {
+            Ok(paths) => {
+                self.book.set_paths(rank, paths);
+                self.lined.push_back(rank);
+            }
+            Err(error) => {
+                self.troubles.insert(rank, error.to_string());
+                self.pml.not_met(rank);
+                if let Some(id) = self.book.id(rank) {
+                    desk.forget(&Name::Peer(*id));
+                }
+            }
+        }
+    }
+
+    fn not_reached(&mut self, PeerName(name): &PeerName, reason: String) {
+        let Name::Peer(id) = name else { return };
+        let Some(rank) = self.book.find(id) else { return };
+        if self.pml.is_unmet(rank) {
+            self.troubles.insert(rank, reason);
+            self.pml.not_met(rank);
+        }
+    }
+
+    fn ended(&mut self, PeerName(name): &PeerName, now: Time, reason: DownReason) {
+        let Name::Peer(id) = name else { return };
+        if let Some(rank) = self.book.find(id) {
+            self.pml.peer_ended(now, rank, reason);
+        }
+    }
+
+    fn tend(&mut self, desk: &Desk, now: Time) -> usize {
+        let mut work = 0;
+        while let Some(rank) = self.pml.wanted() {
+            work += 1;
+            match self.book.id(rank) {
+                Some(id) => desk.begin(Name::Peer(*id)),
+                None => self.pml.not_met(rank),
+            }
+        }
+        if work > 0 || now >= self.next_serve {
+            self.next_serve = now + SERVE_EVERY;
+            desk.serve();
+            self.release_lines(desk);
+            self.fade(desk);
+        }
+        work
+    }
+
+    fn poll(&mut self) -> usize {
+        self.pml.poll()
+    }
+
+    fn progress(&mut self, desk: &Desk, now: Time) -> usize {
+        let work = self.pml.progress(now);
+        if self.pml.counters().peers_lost != self.lost_seen {
+            self.look_for_lost(desk);
+        }
+        work
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        self.pml.next_deadline()
+    }
+
+    fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+        let mut ready = self.pml.must_poll() || !self.lost.is_empty() || !self.appeared.is_empty();
+        for (_, rail) in self.pml.rails_mut() {
+            match rail.arm() {
+                Ok(Armed::Sleep(descriptor)) => each(descriptor),
+                // A rail that cannot be slept on is polled.
+                Ok(Armed::Ready) | Err(_) => ready = true,
+            }
+        }
+        ready
+    }
+
+    fn disarm(&mut self) {
+        self.pml.rails_mut().for_each(|(_, rail)| rail.disarm());
+    }
+
+    fn flush(&mut self) {
+        self.pml.flush();
+    }
+
+    fn close(&mut self, now: Time, by: Time) -> bool {
+        self.pml.close(now, by)
+    }
+}
+
+impl PmlLayer {
+    /// Gives a peer that has called first a number; `None` when there are as many as there may be.
+    fn appear(&mut self, id: PeerId) -> Option<Rank> {
+        let rank = self.add(id).ok()?;
+        self.appeared.push_back(rank);
+        Some(rank)
+    }
+}
+
+impl Member<PmlLayer> {
+    /// Opens the rails that `config` names, or shared memory alone where it names none, and a desk under a
+    /// random name.
+    ///
+    /// # Errors
+    /// A rail that cannot be used; errors of the system.
+    pub fn enter(config: Config) -> Result<Self, Error> {
+        let mut config = config;
+        if config.rails.list.get().0.is_empty() {
+            config.set("rails.list", "shm")?;
+        }
+        let place = loop {
+            let own = PeerId::new(host::number(), &random::bytes()?);
+            let place = Place::of_peer(own).map_err(|source| io_error("open the desk", source))?;
+            if let Some(place) = place {
+                break (place, own);
+            }
+        };
+        let (place, own) = place;
+        let prepared = prepare(config)?;
+        let mut settings = pml_config(&prepared.config, OWN.0, 1, random::number()?);
+        settings.peers_most = MOST_PEERS;
+        settings.sources = SOURCES;
+        settings.lazy = true;
+        let make = |_: &Desk, _: &[AnyRail]| {
+            let mut book = Book::default();
+            book.add(OWN, own);
+            book.own(OWN);
+            Ok(PmlLayer {
+                pml: Pml::new(settings)?,
+                own,
+                book,
+                lined: VecDeque::new(),
+                lost: VecDeque::new(),
+                appeared: VecDeque::new(),
+                fading: VecDeque::new(),
+                troubles: HashMap::new(),
+                lost_seen: 0,
+                next_serve: Time::ZERO,
+                is_empty_copy: false,
+            })
+        };
+        Self::assemble(place, prepared, &key(), make)
+    }
+
+    /// Returns the address of one of this member's endpoints, below [`super::ENDPOINTS`].
+    #[must_use]
+    pub fn address(&self, endpoint: u8) -> Address {
+        Address::new(&self.layer.own, endpoint)
+    }
+
+    /// Returns the number of the member that an address is of, which is made at the first call; no contact is
+    /// made before something is to be sent. This member's own number is 0.
+    ///
+    /// # Errors
+    /// [`Error::Elsewhere`] for an address of another host, or of another network namespace of this one;
+    /// [`Error::Forked`]; as many peers as there may be.
+    pub fn resolve(&mut self, to: &Address) -> Result<Rank, Error> {
+        self.here()?;
+        let (id, layer) = (to.peer(), &mut *self.layer);
+        if id.host() != layer.own.host() {
+            return Err(Error::Elsewhere {
+                peer: id.to_string(),
+                is_namespace: host::is_same_boot(id.host(), layer.own.host()),
+            });
+        }
+        if let Some(rank) = layer.book.find(&id) {
+            if layer.book.is_owned(rank) || !layer.book.is_lost(rank) {
+                layer.book.own(rank);
+                return Ok(rank);
+            }
+            // It was never looked up and has gone: it may be called again.
+            layer.leave(&self.desk, rank);
+        }
+        let rank = layer.add(id)?;
+        layer.book.own(rank);
+        Ok(rank)
+    }
+
+    /// Returns the number of a peer that is known.
+    #[must_use]
+    pub fn known(&self, peer: &PeerId) -> Option<Rank> {
+        self.layer.book.find(peer)
+    }
+
+    /// Returns which peer has a number.
+    #[must_use]
+    pub fn peer(&self, rank: Rank) -> Option<&PeerId> {
+        self.layer.book.id(rank)
+    }
+
+    /// Forgets a peer: what is under way with it ends, and its number may become another peer's. It finds
+    /// this process gone, and may call again, which then is another acquaintance.
+    pub fn leave(&mut self, rank: Rank) {
+        if self.layer.is_here() {
+            self.layer.leave(&self.desk, rank);
+        }
+    }
+
+    /// Returns the PML, for calls of the data path. In a child of `fork` it is another one, without peers, so
+    /// that every call but those to itself fails.
+    #[inline]
+    pub fn pml(&mut self) -> &mut Pml<AnyRail> {
+        if !self.layer.is_here() {
+            self.empty();
+        }
+        &mut self.layer.pml
+    }
+
+    /// Replaces what is the parent's.
+    #[cold]
+    fn empty(&mut self) {
+        if std::mem::replace(&mut self.layer.is_empty_copy, true) {
+            return;
+        }
+        let config = self.layer.pml.config().clone();
+        if let Ok(empty) = Pml::new(config) {
+            std::mem::forget(std::mem::replace(&mut self.layer.pml, empty));
+        }
+    }
+
+    /// Delivers some arrivals; reads no clock, and meets no peer.
+    #[inline]
+    pub fn poll(&mut self) -> usize {
+        if !self.layer.is_here() {
+            return 0;
+        }
+        self.layer.pml.poll()
+    }
+
+    /// Takes the next peer whose end was noticed. Its requests have ended; messages of it that are kept can
+    /// still be received, until the owner calls [`PmlMember::leave`].
+    pub fn lost(&mut self) -> Option<(Rank, LostReason)> {
+        self.layer.lost.pop_front()
+    }
+
+    /// Takes the next peer that has contacted this process first. Its messages match already. A peer that was
+    /// resolved here appears too when it has begun another acquaintance: under another number.
+    pub fn appeared(&mut self) -> Option<Rank> {
+        self.layer.appeared.pop_front()
+    }
+
+    /// Returns why a peer could not be met, in words.
+    #[must_use]
+    pub fn trouble(&self, rank: Rank) -> Option<&str> {
+        self.layer.troubles.get(&rank).map(String::as_str)
+    }
+
+    /// Takes a sentence for the user about file descriptors that were missing since the last call: callers
+    /// wait until there are some.
+    pub fn take_shortage(&mut self) -> Option<String> {
+        self.desk.take_shortage()
+    }
+
+    /// Returns the number of peers, this process included.
+    #[must_use]
+    pub fn peers(&self) -> usize {
+        self.layer.book.len()
+    }
+
+    /// Returns the counters of what came to the desk.
+    #[must_use]
+    pub fn desk_counts(&self) -> DeskCounts {
+        self.desk.counts()
+    }
+}
+
+impl std::fmt::Debug for Member<PmlLayer> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Member({})", self.layer.own)
+    }
+}
+
+/// Returns the key from which connection ids and MAC keys are derived: the same for all processes of a user,
+/// since an address may come from any of them.
+fn key() -> Key {
+    let uid = rustix::process::geteuid().as_raw();
+    let base = JobKey::from_bytes([0; 32]);
+    Key::of_bytes(*base.derive(&format!("messages {uid}")).expose())
+}

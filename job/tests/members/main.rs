@@ -1,0 +1,21 @@
+//! Processes that belong to no job and meet by their addresses: over shared memory, real processes.
+//!
+//! | file | what it tries |
+//! |---|---|
+//! | `meeting.rs` | who speaks first, both at once, many at once, a sleeper |
+//! | `ends.rs` | a peer that is killed, closes, leaves, or was never there |
+//! | `strangers.rs` | wrong tokens, nonsense and floods at a desk |
+//! | `again.rs` | peers that come and go many times: descriptors and memory |
+//! | `node.rs` | a member as the tests drive it, in this process and in others |
+
+mod again;
+mod ends;
+mod meeting;
+mod node;
+mod strangers;
+
+/// What a started process does; without its role, this is no test.
+#[test]
+fn role() {
+    node::play();
+}
