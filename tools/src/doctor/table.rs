@@ -43,6 +43,10 @@ fn verdict(chain: &Chain) -> (&'static str, Option<&'static str>) {
             "nothing broken was found, and it was not tried to the end",
             Some("33"),
         ),
+        // A client's chain is no rail.
+        Verdict::NotApplicable if chain.steps.iter().any(|step| step.step == "hints") => {
+            ("needs what is not offered", None)
+        }
         Verdict::NotApplicable => ("no such rail here", None),
     }
 }

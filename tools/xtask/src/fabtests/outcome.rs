@@ -1,4 +1,4 @@
-//! What the script prints with `-vv`: a list of tests, with the output of those that did not pass.
+//! What the script prints with `-vvv`: a list of tests with their output.
 
 use serde::Serialize;
 
@@ -21,6 +21,8 @@ pub(super) struct Test {
     pub(super) name: String,
     pub(super) result: Verdict,
     pub(super) seconds: u64,
+    /// Parts of it that it skipped, since a call is not there: the script counts the test as passed.
+    pub(super) skipped_parts: usize,
     /// The last lines that it printed, of one that failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) last_lines: Vec<String>,
@@ -61,6 +63,7 @@ pub(super) fn read(text: &str) -> Vec<Test> {
                 name: without_provider(name.trim()),
                 result: Verdict::Failed,
                 seconds: 0,
+                skipped_parts: 0,
                 last_lines: Vec::new(),
             });
         } else if let Some(test) = tests.last_mut() {
@@ -68,7 +71,10 @@ pub(super) fn read(text: &str) -> Vec<Test> {
                 Some(("result", value)) => test.result = result(value),
                 Some(("time", value)) => test.seconds = value.parse().unwrap_or(0),
                 Some(_) => keep(&mut tests, &mut side),
-                None if line.starts_with("    ") => side.push(line.trim().to_owned()),
+                None if line.starts_with("    ") => {
+                    test.skipped_parts += line.matches("skipped because").count();
+                    side.push(line.trim().to_owned());
+                }
                 None => {}
             }
         }
@@ -127,6 +133,9 @@ mod tests {
   timestamp: 20261127-070001+0000
   result: Pass
   time:   0
+  server_stdout: |
+    Running cq_signal [Test fi_cq_signal]...skipped because: fi_cq_open = -38, Function not implemented
+    Summary: all tests passed
 - name:   fi_rdm_pingpong -I 5 -v -p \"doorbell\"
   timestamp: 20261127-070002+0000
   result: Fail
@@ -160,6 +169,7 @@ mod tests {
         assert_eq!(results, [Passed, Passed, Failed, NotRun, Excluded]);
         assert_eq!(tests[2].name, "fi_rdm_pingpong -I 5 -v");
         assert_eq!(tests[2].seconds, 3);
+        assert_eq!((tests[0].skipped_parts, tests[1].skipped_parts), (0, 1));
         assert_eq!(tests[2].last_lines[0], "fi_getinfo: something");
         assert!(tests[2].last_lines[2].contains("ret=-38"), "{tests:?}");
         assert!(tests[3].last_lines.is_empty());

@@ -139,6 +139,20 @@ impl Report {
                 }
             }
         }
+        for row in &self.providers {
+            let in_part = row
+                .tests
+                .iter()
+                .filter(|test| test.result == Verdict::Passed && test.skipped_parts > 0);
+            for test in in_part {
+                let (name, parts) = (&test.name, test.skipped_parts);
+                _ = writeln!(
+                    text,
+                    "\npassed in part over {}: {name} skipped {parts}",
+                    row.provider
+                );
+            }
+        }
         let behind = self.behind();
         if !behind.is_empty() {
             text.push_str("\npassed over another provider, and not over ours:\n");
@@ -162,6 +176,7 @@ mod tests {
             name: name.to_owned(),
             result,
             seconds: 1,
+            skipped_parts: usize::from(name == "fi_cq_test"),
             last_lines: if result == Verdict::Failed {
                 vec!["ret=-38".to_owned()]
             } else {
@@ -185,12 +200,20 @@ mod tests {
     fn a_failure_over_another_provider_is_shown_and_none_of_ours() {
         let mut report = report();
         report.add(Row::new("tcp", vec![test("fi_rdm", Verdict::Failed)]));
-        report.add(Row::new(OURS, vec![test("fi_rdm", Verdict::Passed)]));
+        let ours = vec![
+            test("fi_rdm", Verdict::Passed),
+            test("fi_cq_test", Verdict::Passed),
+        ];
+        report.add(Row::new(OURS, ours));
         assert!(report.is_good());
         let text = report.markdown();
         assert!(text.contains("| tcp | 0 | 1 | 0 | 0 | 0 of 1 |"), "{text}");
         assert!(text.contains("failed over tcp: fi_rdm\n    ret=-38\n"), "{text}");
         assert!(!text.contains("passed over another"), "{text}");
+        assert!(
+            text.contains("passed in part over doorbell: fi_cq_test skipped 1\n"),
+            "{text}"
+        );
     }
 
     #[test]

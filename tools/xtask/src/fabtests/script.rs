@@ -78,7 +78,7 @@ impl Sitting<'_> {
         let script = self.script(&folder)?;
         let mut command = self.namespaces();
         command.args(["sh", "-c", INSIDE, "sh", "bash"]).arg(script);
-        command.args(["-vv", "-t", self.set.word(), "-T", &self.limit.to_string()]);
+        command.args(["-vvv", "-t", self.set.word(), "-T", &self.limit.to_string()]);
         command.arg("-p").arg(&self.built.programs);
         if let Some(providers) = self.ours {
             // Its addresses are exchanged, and no host has one by its name.
