@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libfabric_sys::*;
 
+use crate::av::{self, Vectors};
 use crate::cq::Queues;
 use crate::ep::Endpoints;
 use crate::eq::EventQueue;
@@ -18,7 +19,7 @@ use crate::mr::{self, Registrations};
 use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back};
 use crate::ops::Operations;
 use crate::refuse::{self, Table};
-use crate::wait;
+use crate::{log, params, wait};
 
 /// A domain: one member, and the state that its objects share.
 #[repr(C)]
@@ -51,6 +52,8 @@ pub(crate) struct State {
     pub(crate) operations: Operations,
     /// The registrations of memory.
     pub(crate) registrations: Registrations,
+    /// The address vectors.
+    pub(crate) vectors: Vectors,
 }
 
 // SAFETY: `head` is first, and `open` sets the class.
@@ -70,6 +73,7 @@ static FI: Table<fi_ops> = Table::new(fi_ops {
 });
 
 static OPS: Table<fi_ops_domain> = Table::new(fi_ops_domain {
+    av_open: Some(av::open),
     poll_open: Some(wait::open_poll),
     ..fi_ops_domain::REFUSING
 });
@@ -166,6 +170,10 @@ unsafe fn enter(
     unsafe { give(domain, ptr::null_mut()) }?;
     // SAFETY: an entry of fi_getinfo(3), or null.
     let wanted = unsafe { Wanted::read(info) }?;
+    let member = params::config().and_then(Member::enter).map_err(|error| {
+        log::warn(FI_LOG_DOMAIN, &format!("fi_domain: {error}; {}", error.remedy()));
+        errno_of(&error)
+    })?;
     let object = Box::new(Domain {
         head: Head::new(fid_domain {
             fid: object::head::<Domain>(context, &FI),
@@ -180,16 +188,25 @@ unsafe fn enter(
         registration_events: OnceLock::new(),
         lock: (wanted.threading != FI_THREAD_DOMAIN).then(Mutex::default),
         state: UnsafeCell::new(State {
-            member: Member,
+            member,
             queues: Queues::default(),
             endpoints: Endpoints::default(),
             operations: Operations::default(),
             registrations: Registrations::default(),
+            vectors: Vectors::default(),
         }),
     });
     // SAFETY: written above.
     unsafe { publish(object, domain) };
     Ok(0)
+}
+
+/// Returns the number for an error of the member.
+fn errno_of(error: &doorbell_job::Error) -> Errno {
+    match error {
+        doorbell_job::Error::Io { source, .. } => Errno(source.raw_os_error().unwrap_or(FI_EIO)),
+        _ => Errno(FI_EIO),
+    }
 }
 
 /// What a domain is opened with, of an entry of fi_getinfo(3).

@@ -1,5 +1,128 @@
 //! The member of a domain: its rails, its PML and its listener.
 
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use doorbell_job::Config;
+use doorbell_job::error::Error;
+use doorbell_job::lobby::{Address, PeerId, PmlMember};
+use doorbell_job::rails::AnyRail;
+use doorbell_pml::{LostReason, Pml, Rank};
+
 /// The owner of the rails.
 #[derive(Debug)]
-pub(crate) struct Member;
+pub(crate) struct Member {
+    inner: PmlMember,
+}
+
+impl Member {
+    /// Opens the rails that the settings name.
+    ///
+    /// # Errors
+    /// A rail that cannot be used; errors of the system.
+    pub(crate) fn enter(config: Config) -> Result<Self, Error> {
+        Ok(Self {
+            inner: PmlMember::enter(config)?,
+        })
+    }
+
+    /// The PML, for operations.
+    #[inline(always)]
+    pub(crate) fn pml(&mut self) -> &mut Pml<AnyRail> {
+        self.inner.pml()
+    }
+
+    /// Delivers some arrivals; reads no clock.
+    #[inline(always)]
+    pub(crate) fn poll(&mut self) {
+        self.inner.poll();
+    }
+
+    /// Does what depends on the clock: the listener, peers that are to be met, ends.
+    #[cold]
+    pub(crate) fn keep(&mut self) {
+        self.inner.progress();
+        // Their requests have ended, and were reported.
+        while self.inner.lost().is_some() {}
+        while self.inner.appeared().is_some() {}
+    }
+
+    /// How long the next call of [`Member::keep`] can wait.
+    pub(crate) fn idle(&self) -> Option<Duration> {
+        self.inner.idle()
+    }
+
+    /// Prepares a sleep on the descriptors that are passed to `each`. Returns whether there is work first.
+    pub(crate) fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+        self.inner.arm(each)
+    }
+
+    /// Ends what [`Member::arm`] has prepared.
+    pub(crate) fn disarm(&mut self) {
+        self.inner.disarm();
+    }
+
+    /// Returns the number of the peer that an address is of. No contact is made.
+    ///
+    /// # Errors
+    /// An address of another host.
+    pub(crate) fn resolve(&mut self, to: &Address) -> Result<Rank, Error> {
+        self.inner.resolve(to)
+    }
+
+    /// Returns which member has a number.
+    pub(crate) fn peer(&self, rank: Rank) -> Option<PeerId> {
+        self.inner.peer(rank).copied()
+    }
+
+    /// The address of an endpoint, as its name.
+    pub(crate) fn address(&self, endpoint: u8) -> Address {
+        self.inner.address(endpoint)
+    }
+
+    /// Whether something that was accepted has not left yet: a send is under way, or held back by a rail.
+    pub(crate) fn has_unsent(&mut self) -> bool {
+        let pml = self.inner.pml();
+        pml.must_poll() || pml.holds_back(None)
+    }
+
+    /// Sends what was accepted, for at most `limit`.
+    pub(crate) fn close(&mut self, limit: Duration) {
+        self.inner.close(limit);
+    }
+
+    /// A peer in words.
+    #[cold]
+    pub(crate) fn name_of(&self, rank: Rank) -> String {
+        match self.inner.peer(rank) {
+            Some(peer) => format!("peer {peer}"),
+            None => "a peer that is forgotten".to_owned(),
+        }
+    }
+
+    /// Describes the loss of a peer in one sentence.
+    #[cold]
+    pub(crate) fn loss(&mut self, rank: Rank, reason: LostReason) -> String {
+        let name = self.name_of(rank);
+        let rails: Vec<String> = self
+            .inner
+            .pml()
+            .peer(rank)
+            .map_or_else(Vec::new, |peer| peer.paths.iter().map(|path| path.rail).collect())
+            .into_iter()
+            .filter_map(|rail| {
+                let rail = self.inner.pml().rail(rail)?;
+                Some(doorbell_fabric::rail::Rail::name(rail).to_string())
+            })
+            .collect();
+        let over = match rails.len() {
+            0 => String::new(),
+            _ => format!(" over {}", rails.join(", ")),
+        };
+        let why = match (reason, self.inner.trouble(rank)) {
+            (LostReason::Unmet, Some(trouble)) => trouble.to_owned(),
+            _ => reason.as_str().to_owned(),
+        };
+        format!("{name}{over} is lost: {why}")
+    }
+}

@@ -83,6 +83,13 @@ fn value(name: &CStr, variable: &str) -> Option<String> {
     value.filter(|value| !value.is_empty())
 }
 
+/// Returns the number of processes that the client expects, a hint for the size of tables; 0 where it has
+/// given none.
+pub(crate) fn universe() -> usize {
+    let number = std::env::var("FI_UNIVERSE_SIZE").ok();
+    number.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+}
+
 /// Reads the settings: file, variables of doorbell, then the parameters.
 ///
 /// # Errors

@@ -9,4 +9,5 @@ mod loading;
 mod opened;
 mod registrations;
 mod tables;
+mod vectors;
 mod waits;

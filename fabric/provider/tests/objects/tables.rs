@@ -55,6 +55,13 @@ fn every_entry_of_every_table_is_set() {
         let queue = opened.queue(0, 0, FI_WAIT_NONE);
         check_common(queue.0);
         check(field!(queue.0, ops));
+        let mut attributes: fi_av_attr = Layout::zeroed();
+        // SAFETY: the domain is open.
+        let vector = open("fi_av_open", |to| unsafe {
+            fi_av_open(opened.domain.0, &raw mut attributes, to, ptr::null_mut())
+        });
+        check_common(vector.0);
+        check(field!(vector.0, ops));
         // SAFETY: the domain is open.
         let registration = open("fi_mr_reg", |to| unsafe {
             fi_mr_reg(
