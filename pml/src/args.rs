@@ -151,6 +151,9 @@ pub struct Delivery {
     /// It arrived whole (up to truncation). False: its peer was lost or gave it up, or its checksum does not
     /// match; then the bytes mean nothing.
     pub intact: bool,
+    /// The buffer is released with it: no other message of it follows. A buffer may also be released without
+    /// such a message.
+    pub last: bool,
 }
 
 /// What a probe found.

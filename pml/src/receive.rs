@@ -202,6 +202,9 @@ impl Core {
             record
                 .memory
                 .fill(slot, found.offset, inbound, at, to_usize(found.length));
+            // While it is being posted, it is not linked yet and counts one transfer more.
+            let others = record.multi.children() - u32::from(slot.entry().is_none());
+            let last = found.unlinked && others == 0;
             let intact = self.is_intact(index, found, envelope);
             let delivery = Delivery {
                 request: found.request,
@@ -209,6 +212,7 @@ impl Core {
                 delivered: found.length,
                 status: self.status_of(envelope),
                 intact,
+                last,
             };
             self.deliveries.push(delivery, envelope.charge());
         } else {
@@ -266,21 +270,24 @@ impl Core {
         let Some((parent, offset)) = record.multi.parent() else {
             return;
         };
-        let delivery = Delivery {
-            request: parent,
-            offset,
-            delivered,
-            status,
-            intact: matches!(slot.outcome(), Outcome::Ok | Outcome::Truncated),
-        };
+        let intact = matches!(slot.outcome(), Outcome::Ok | Outcome::Truncated);
         let aborted = slot.is(mark::ABORTED);
         self.free(index);
-        if !aborted {
-            self.deliveries.push(delivery, 0);
-        }
         let (slot, record) = self.requests.both(parent.index());
         record.multi.child_ended();
         let outcome = slot.outcome();
+        let is_released = record.multi.children() == 0 && slot.entry().is_none();
+        if !aborted {
+            let delivery = Delivery {
+                request: parent,
+                offset,
+                delivered,
+                status,
+                intact,
+                last: is_released && outcome == Outcome::Ok,
+            };
+            self.deliveries.push(delivery, 0);
+        }
         self.release_multi(parent.index(), outcome);
     }
 

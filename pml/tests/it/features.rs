@@ -205,6 +205,7 @@ fn multi_receive_fills_one_buffer_until_min_free() {
             (request, at * 100, 100)
         );
         assert!(delivery.intact && delivery.status.source == Rank(0) && delivery.status.length == 100);
+        assert_eq!(delivery.last, at == 8);
         assert_eq!(bytes(&buffer)[at as usize * 100..][..100], pattern(100, at));
     }
     assert!(world.pmls[1].next_delivery().is_none());
