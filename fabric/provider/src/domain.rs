@@ -1,15 +1,19 @@
 //! Domains: one member of the fabric each, and everything that is opened on it.
 
 use std::cell::UnsafeCell;
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
+use std::time::Duration;
 
+use doorbell_pml::{Delivery, RequestId};
 use libfabric_sys::*;
 
 use crate::av::{self, Vectors};
-use crate::cq::Queues;
-use crate::ep::Endpoints;
+use crate::cntr::{self, Counters};
+use crate::cq::{self, Queues};
+use crate::ep::{self, Endpoints};
 use crate::eq::EventQueue;
 use crate::errno::{Answer, Errno, Result};
 use crate::fabric::{self, Fabric};
@@ -19,7 +23,11 @@ use crate::mr::{self, Registrations};
 use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back};
 use crate::ops::Operations;
 use crate::refuse::{self, Table};
-use crate::{log, params, wait};
+use crate::sleep::Arming;
+use crate::{exit, log, params, wait};
+
+/// How long an end waits until what was accepted has left.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// A domain: one member, and the state that its objects share.
 #[repr(C)]
@@ -54,6 +62,17 @@ pub(crate) struct State {
     pub(crate) registrations: Registrations,
     /// The address vectors.
     pub(crate) vectors: Vectors,
+    /// The counters of operations.
+    pub(crate) counters: Counters,
+    /// Buffers for many messages that the PML has released, and whose release is not reported yet.
+    pub(crate) released: VecDeque<RequestId>,
+    /// A message of such a buffer that waits until its queue is read.
+    pub(crate) parked: Option<Delivery>,
+    /// Passes since the start, and those since one has found something.
+    pub(crate) looks: u32,
+    pub(crate) idle: u32,
+    /// Whether peers are to ring.
+    pub(crate) arming: Arming,
 }
 
 // SAFETY: `head` is first, and `open` sets the class.
@@ -74,6 +93,10 @@ static FI: Table<fi_ops> = Table::new(fi_ops {
 
 static OPS: Table<fi_ops_domain> = Table::new(fi_ops_domain {
     av_open: Some(av::open),
+    cq_open: Some(cq::open),
+    cntr_open: Some(cntr::open),
+    endpoint: Some(ep::open),
+    endpoint2: Some(ep::open2),
     poll_open: Some(wait::open_poll),
     ..fi_ops_domain::REFUSING
 });
@@ -90,8 +113,32 @@ impl Domain {
                 .map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
             // SAFETY: the lock is held, or the client makes one call at a time, as it promised by the model
             // FI_THREAD_DOMAIN; and no call runs another one.
-            work(unsafe { &mut *self.state.get() })
+            work(unsafe { &mut *self.state.get() }.awake())
         })
+    }
+
+    /// Runs a call that polls: while another one runs, there is nothing to read yet.
+    #[inline]
+    pub(crate) fn poll(&self, call: &'static str, work: impl FnOnce(&mut State) -> Result<isize>) -> isize {
+        self.fence.run(call, || {
+            let _guard = match self.lock.as_ref().map(Mutex::try_lock) {
+                None => None,
+                Some(Ok(guard)) => Some(guard),
+                Some(Err(TryLockError::Poisoned(poisoned))) => Some(poisoned.into_inner()),
+                Some(Err(TryLockError::WouldBlock)) => return Err(Errno(FI_EAGAIN)),
+            };
+            // SAFETY: as for `run`.
+            work(unsafe { &mut *self.state.get() }.awake())
+        })
+    }
+
+    /// Sends what was accepted, at the end of a process that has not closed the domain. While another call
+    /// runs, whose thread will not return, nothing can be done.
+    pub(crate) fn leave(&self) {
+        self.poll("the end of the process", |state| {
+            state.member.close(LINGER);
+            Ok(0)
+        });
     }
 
     /// Runs the end of an object of the domain. Where no call may run, the object's part of the state is left
@@ -194,8 +241,15 @@ unsafe fn enter(
             operations: Operations::default(),
             registrations: Registrations::default(),
             vectors: Vectors::default(),
+            counters: Counters::default(),
+            released: VecDeque::new(),
+            parked: None,
+            looks: 0,
+            idle: 0,
+            arming: Arming::default(),
         }),
     });
+    exit::note(&object);
     // SAFETY: written above.
     unsafe { publish(object, domain) };
     Ok(0)
@@ -274,7 +328,19 @@ pub(crate) unsafe fn of<'a>(domain: *mut fid_domain) -> &'a Domain {
 unsafe extern "C" fn close(domain: *mut fid) -> c_int {
     // SAFETY: the table belongs to domains.
     match unsafe { take_back::<Domain>(domain) } {
-        Ok(object) => Fence::close(object, |object| &object.fence, "fi_close of a domain", |_| Ok(0)),
+        Ok(object) => {
+            exit::forget(&object);
+            let call = "fi_close of a domain";
+            Fence::close(
+                object,
+                |object| &object.fence,
+                call,
+                |mut object| {
+                    object.state.get_mut().member.close(LINGER);
+                    Ok(0)
+                },
+            )
+        }
         Err(errno) => -errno.0,
     }
 }

@@ -5,7 +5,7 @@ use std::cell::UnsafeCell;
 use libfabric_sys::{Level, fi_context, fi_provider};
 
 use crate::fence::{self, guard};
-use crate::{fabric, info, params};
+use crate::{exit, fabric, info, params};
 
 /// The provider's own version.
 pub(crate) const VERSION: u32 = Level::new(1, 0).version();
@@ -46,4 +46,9 @@ pub(crate) fn provider() -> *mut fi_provider {
 }
 
 /// Called by libfabric when the process ends or unloads it.
-unsafe extern "C" fn cleanup() {}
+unsafe extern "C" fn cleanup() {
+    guard("cleanup", || {
+        exit::leave_all();
+        Ok(0)
+    });
+}

@@ -41,6 +41,17 @@ impl Answer for *const c_char {
     }
 }
 
+/// Converts what a call has returned for C back: whether it is not 0.
+///
+/// # Errors
+/// The error number of a negative answer.
+pub(crate) fn checked(answer: c_int) -> Result<bool> {
+    match answer {
+        errno @ ..0 => Err(Errno(-errno)),
+        value => Ok(value != 0),
+    }
+}
+
 /// Converts a result for C.
 pub(crate) fn answer<A: Answer>(result: Result<A>) -> A {
     result.unwrap_or_else(A::of_errno)

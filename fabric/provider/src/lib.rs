@@ -24,12 +24,17 @@
 //! | `log`, `params` | libfabric's own log and parameters, where it is found |
 //! | `info/` | getinfo: what is offered, and the matching of hints |
 //! | `fabric`, `domain`, `eq`, `av`, `mr`, `wait` | the objects without data path |
-//! | `cq/`, `cntr`, `ep/`, `msg`, `tagged`, `ops` | queues, counters, endpoints, messages |
+//! | `cq/`, `cntr/`, `ep/`, `msg`, `tagged`, `ops` | queues, counters, endpoints, messages |
+//! | `finish` | the ends of operations: entries, counts, failures |
+//! | `bell`, `sleep` | what wakes a client that sleeps; waits |
+//! | `memory` | the client's memory, lent |
+//! | `exit` | domains that are open when the process ends |
 #![deny(unsafe_code)]
 #![allow(unsafe_code, reason = "an interface of C: every call takes pointers")]
 #![allow(dead_code, reason = "the objects that use these come one by one")]
 
 mod av;
+mod bell;
 mod cntr;
 mod cq;
 mod domain;
@@ -37,17 +42,21 @@ mod entry;
 mod ep;
 mod eq;
 mod errno;
+mod exit;
 mod fabric;
 mod fence;
+mod finish;
 mod info;
 mod log;
 mod member;
+mod memory;
 mod mr;
 mod msg;
 mod object;
 mod ops;
 mod params;
 mod refuse;
+mod sleep;
 mod tagged;
 mod wait;
 

@@ -32,10 +32,10 @@ impl Member {
         self.inner.pml()
     }
 
-    /// Delivers some arrivals; reads no clock.
+    /// Delivers some arrivals; reads no clock. Returns the work done.
     #[inline(always)]
-    pub(crate) fn poll(&mut self) {
-        self.inner.poll();
+    pub(crate) fn poll(&mut self) -> usize {
+        self.inner.poll()
     }
 
     /// Does what depends on the clock: the listener, peers that are to be met, ends.

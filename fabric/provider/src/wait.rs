@@ -10,6 +10,8 @@ use libfabric_sys::*;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno as System;
 
+use crate::cntr::CounterObject;
+use crate::cq::CompletionQueue;
 use crate::domain::{self, Domain};
 use crate::eq::EventQueue;
 use crate::errno::{Errno, Result};
@@ -84,6 +86,8 @@ impl WaitKind {
 #[derive(Clone, Debug)]
 enum Source {
     Events(Held<EventQueue>),
+    Completions(Held<CompletionQueue>),
+    Counter(Held<CounterObject>),
 }
 
 impl Source {
@@ -97,6 +101,14 @@ impl Source {
         match class {
             // SAFETY: as above.
             FI_CLASS_EQ => Ok(Self::Events(Held::new(unsafe { find::<EventQueue>(object) }?))),
+            // SAFETY: as above.
+            FI_CLASS_CQ => Ok(Self::Completions(Held::new(unsafe {
+                find::<CompletionQueue>(object)
+            }?))),
+            // SAFETY: as above.
+            FI_CLASS_CNTR => Ok(Self::Counter(Held::new(unsafe {
+                find::<CounterObject>(object)
+            }?))),
             _ => Err(Errno(FI_EINVAL)),
         }
     }
@@ -105,6 +117,8 @@ impl Source {
     fn has_something(&self) -> Result<bool> {
         match self {
             Self::Events(queue) => Ok(queue.has_unread()),
+            Self::Completions(queue) => queue.has_unread(),
+            Self::Counter(counter) => counter.has_changed(),
         }
     }
 
@@ -116,6 +130,8 @@ impl Source {
         match self {
             Self::Events(queue) if queue.has_unread() => Err(Errno(FI_EAGAIN)),
             Self::Events(_) => Ok(0),
+            Self::Completions(queue) => queue.try_wait(),
+            Self::Counter(counter) => counter.try_wait(),
         }
     }
 
@@ -123,6 +139,8 @@ impl Source {
     fn pointer(&self) -> *mut fid {
         match self {
             Self::Events(queue) => queue.pointer().cast(),
+            Self::Completions(queue) => queue.pointer().cast(),
+            Self::Counter(counter) => counter.pointer().cast(),
         }
     }
 }

@@ -1,1 +1,0 @@
-//! Counters of completions and bytes.

@@ -1,0 +1,264 @@
+//! The object of a counter: fi_cntr(3).
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use libfabric_sys::*;
+
+use super::{Counted, Counter, CounterIndex};
+use crate::cq::Outlet;
+use crate::domain::{self, Domain, State};
+use crate::errno::{Errno, Result, checked};
+use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back, this};
+use crate::refuse::{self, Table};
+use crate::sleep::Limit;
+use crate::wait::WaitKind;
+
+/// A counter, as clients hold it.
+#[repr(C)]
+pub(crate) struct CounterObject {
+    head: Head<fid_cntr>,
+    uses: Uses,
+    domain: Held<Domain>,
+    index: CounterIndex,
+    wait: WaitKind,
+}
+
+// SAFETY: `head` is first, and `open` sets the class.
+unsafe impl Object for CounterObject {
+    type Head = fid_cntr;
+    const CLASS: usize = FI_CLASS_CNTR;
+
+    fn uses(&self) -> &Uses {
+        &self.uses
+    }
+}
+
+static FI: Table<fi_ops> = Table::new(fi_ops {
+    close: Some(close),
+    control: Some(control),
+    ..refuse::FI_OPS
+});
+
+static OPS: Table<fi_ops_cntr> = Table::new(fi_ops_cntr {
+    read: Some(read),
+    readerr: Some(readerr),
+    add: Some(add),
+    adderr: Some(adderr),
+    set: Some(set),
+    seterr: Some(seterr),
+    wait: Some(wait),
+    ..fi_ops_cntr::REFUSING
+});
+
+impl CounterObject {
+    /// Its number in the domain.
+    pub(crate) fn index(&self) -> CounterIndex {
+        self.index
+    }
+
+    /// The domain that it was opened on.
+    pub(crate) fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    /// Whether it has changed since it was read last.
+    ///
+    /// # Errors
+    /// Those of the fence.
+    pub(crate) fn has_changed(&self) -> Result<bool> {
+        let answer: c_int = self.domain.run("fi_poll", |state| {
+            state.advance();
+            let counter = state.counters.get_mut(self.index).ok_or(Errno(FI_EINVAL))?;
+            Ok(c_int::from(counter.has_changed()))
+        });
+        checked(answer)
+    }
+
+    /// Prepares a sleep on its descriptor: fi_trywait(3).
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` when it has changed meanwhile.
+    pub(crate) fn try_wait(&self) -> Result<c_int> {
+        self.domain.prepare(
+            |state| {
+                let before = state.reading(self.index);
+                state.advance();
+                state.reading(self.index) != before
+            },
+            |state| state.counters.bell(self.index),
+        )
+    }
+
+    /// Changes the counter.
+    fn change(&self, call: &'static str, change: impl FnOnce(&mut Counter)) -> c_int {
+        self.domain.run(call, |state| {
+            change(state.counters.get_mut(self.index).ok_or(Errno(FI_EINVAL))?);
+            Ok(0)
+        })
+    }
+}
+
+/// Opens a counter: fi_cntr(3).
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    attributes: *mut fi_cntr_attr,
+    cntr: *mut *mut fid_cntr,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the table belongs to domains.
+    let domain = unsafe { domain::of(domain) };
+    // SAFETY: the caller's pointers are those of fi_cntr_open(3).
+    domain.run("fi_cntr_open", |state| unsafe {
+        make(domain, state, attributes, cntr, context)
+    })
+}
+
+unsafe fn make(
+    domain: &Domain,
+    state: &mut State,
+    attributes: *mut fi_cntr_attr,
+    cntr: *mut *mut fid_cntr,
+    context: *mut c_void,
+) -> Result<c_int> {
+    // SAFETY: the caller has the place for the result.
+    unsafe { give(cntr, ptr::null_mut()) }?;
+    let (mut events, mut wait) = (FI_CNTR_EVENTS_COMP, FI_WAIT_UNSPEC);
+    if !attributes.is_null() {
+        // SAFETY: the caller's attributes, of which all levels have this field.
+        events = unsafe { (*attributes).events };
+        // SAFETY: as above.
+        wait = unsafe { (*attributes).wait_obj };
+    }
+    let counted = Counted::of(events).ok_or(Errno(FI_ENOSYS))?;
+    let wait = WaitKind::of(wait)?;
+    let bell = state.bell_for(wait)?;
+    let index = state.counters.add(Counter::new(counted, bell))?;
+    let object = Box::new(CounterObject {
+        head: Head::new(fid_cntr {
+            fid: object::head::<CounterObject>(context, &FI),
+            ops: OPS.pointer(),
+        }),
+        uses: Uses::default(),
+        domain: Held::new(domain),
+        index,
+        wait,
+    });
+    // SAFETY: written above.
+    unsafe { publish(object, cntr) };
+    Ok(0)
+}
+
+unsafe extern "C" fn close(cntr: *mut fid) -> c_int {
+    // SAFETY: the table belongs to counters.
+    match unsafe { take_back::<CounterObject>(cntr) } {
+        Ok(object) => {
+            let index = object.index;
+            object
+                .domain
+                .close_part("fi_close of a counter", |state| state.counters.remove(index))
+        }
+        Err(errno) => -errno.0,
+    }
+}
+
+unsafe extern "C" fn control(cntr: *mut fid, command: c_int, argument: *mut c_void) -> c_int {
+    // SAFETY: the table belongs to counters.
+    let counter = unsafe { this::<CounterObject>(cntr.cast()) };
+    counter.domain.run("fi_control", |state| {
+        let descriptor = state
+            .counters
+            .bell(counter.index)
+            .and_then(|bell| bell.descriptor());
+        // SAFETY: the argument is that of the command.
+        unsafe { counter.wait.control(command, argument, descriptor) }
+    })
+}
+
+unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
+    // SAFETY: the table belongs to counters.
+    let counter = unsafe { this::<CounterObject>(cntr) };
+    counter.domain.run("fi_cntr_read", |state| {
+        state.advance();
+        state.note_read(counter.index);
+        Ok(state.reading(counter.index).0)
+    })
+}
+
+unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
+    // SAFETY: the table belongs to counters.
+    let counter = unsafe { this::<CounterObject>(cntr) };
+    counter.domain.run("fi_cntr_readerr", |state| {
+        state.advance();
+        state.note_read(counter.index);
+        Ok(state.reading(counter.index).1)
+    })
+}
+
+unsafe extern "C" fn add(cntr: *mut fid_cntr, value: u64) -> c_int {
+    // SAFETY: the table belongs to counters.
+    let counter = unsafe { this::<CounterObject>(cntr) };
+    counter.change("fi_cntr_add", |counter| counter.add(value))
+}
+
+unsafe extern "C" fn adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
+    // SAFETY: the table belongs to counters.
+    let counter = unsafe { this::<CounterObject>(cntr) };
+    counter.change("fi_cntr_adderr", |counter| counter.add_errors(value))
+}
+
+unsafe extern "C" fn set(cntr: *mut fid_cntr, value: u64) -> c_int {
+    // SAFETY: the table belongs to counters.
+    let counter = unsafe { this::<CounterObject>(cntr) };
+    counter.change("fi_cntr_set", |counter| counter.set(value))
+}
+
+unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
+    // SAFETY: the table belongs to counters.
+    let counter = unsafe { this::<CounterObject>(cntr) };
+    counter.change("fi_cntr_seterr", |counter| counter.set_errors(value))
+}
+
+/// Waits until the counter has reached a threshold, or an operation has failed.
+unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int {
+    // SAFETY: the table belongs to counters.
+    let counter = unsafe { this::<CounterObject>(cntr) };
+    let mut errors = None;
+    counter.domain.wait(
+        "fi_cntr_wait",
+        Limit::of(timeout),
+        |state| {
+            let before = state.reading(counter.index).1;
+            let errors = *errors.get_or_insert(before);
+            state.advance();
+            match state.reading(counter.index) {
+                (value, _) if value >= threshold => Ok(Some(0)),
+                (_, now) if now != errors => Err(Errno(FI_EAVAIL)),
+                _ => Ok(None),
+            }
+        },
+        |state| state.counters.bell(counter.index),
+        Errno(FI_ETIMEDOUT),
+    )
+}
+
+impl State {
+    /// Makes a pass, and counts what has ended.
+    pub(crate) fn advance(&mut self) {
+        self.look();
+        self.drain(&mut Outlet::closed());
+    }
+
+    fn note_read(&mut self, index: CounterIndex) {
+        if let Some(counter) = self.counters.get_mut(index) {
+            counter.note_read();
+        }
+    }
+
+    /// What a counter has counted: ended well, and failed.
+    fn reading(&mut self, index: CounterIndex) -> (u64, u64) {
+        self.counters
+            .get_mut(index)
+            .map_or((0, 0), |counter| (counter.value(), counter.errors()))
+    }
+}

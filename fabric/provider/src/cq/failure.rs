@@ -1,0 +1,280 @@
+//! Operations that failed, until they are read, and their texts.
+
+use std::collections::VecDeque;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr;
+
+use libfabric_sys::*;
+
+use super::entry::Entry;
+
+/// Texts that can still be looked up; the oldest is dropped for a new one.
+const TEXTS: usize = 32;
+/// The numbers of texts begin here: above all error numbers of libfabric and of the system.
+const FIRST_TEXT: c_int = 0x1_0000;
+/// The longest buffer of a caller that is believed. Some clients do not set the field.
+const LONGEST: usize = 64 << 10;
+/// The level that brought the length of the error data, before which the data is only ever pointed to.
+const DATA_SIZED: Level = Level::new(1, 5);
+
+/// An operation that failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What is known of it: the bytes that were delivered are the length.
+    pub(crate) entry: Entry,
+    /// Bytes of the message that did not fit.
+    pub(crate) lost: usize,
+    /// The error number.
+    pub(crate) errno: c_int,
+    /// The sender, where it is known.
+    pub(crate) sender: fi_addr_t,
+    /// What happened, in one sentence.
+    pub(crate) text: Option<String>,
+}
+
+// SAFETY: the pointers are the client's, and are only ever given back to it.
+unsafe impl Send for Failure {}
+
+/// The failures of a queue.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    waiting: VecDeque<Failure>,
+    /// The last texts, each with its number.
+    texts: VecDeque<(c_int, CString)>,
+    count: c_int,
+}
+
+impl Failures {
+    /// Whether one waits to be read.
+    #[inline(always)]
+    pub(crate) fn any(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Adds a failure.
+    #[cold]
+    pub(crate) fn push(&mut self, failure: Failure) {
+        self.waiting.push_back(failure);
+    }
+
+    /// Writes the oldest failure, as far as a caller of this level knows the structure. Returns whether there
+    /// was one.
+    ///
+    /// # Safety
+    /// `to` may be read and written as far as a client of this level has it, and its `err_data` and
+    /// `err_data_size` are as fi_cq(3) requires.
+    pub(crate) unsafe fn read(&mut self, level: Level, to: *mut fi_cq_err_entry) -> bool {
+        let Some(failure) = self.waiting.pop_front() else {
+            return false;
+        };
+        let (prov_errno, text) = match failure.text.as_deref() {
+            Some(text) => self.keep(text),
+            None => (failure.errno, None),
+        };
+        let (mut err_data, mut err_data_size) = (ptr::null_mut(), 0);
+        if let Some(text) = text {
+            // SAFETY: the caller's structure, by the contract of this function.
+            (err_data, err_data_size) = unsafe { hand_out(level, to, text) };
+        }
+        let Entry {
+            op_context,
+            flags,
+            len,
+            buf,
+            data,
+            tag,
+        } = failure.entry;
+        let whole = fi_cq_err_entry {
+            op_context,
+            flags,
+            len,
+            buf,
+            data,
+            tag,
+            olen: failure.lost,
+            err: failure.errno,
+            prov_errno,
+            err_data,
+            err_data_size,
+            src_addr: failure.sender,
+        };
+        let size = fi_cq_err_entry::size_at(level);
+        // SAFETY: a client of this level has that much of the structure.
+        unsafe { ptr::copy_nonoverlapping((&raw const whole).cast::<u8>(), to.cast(), size) };
+        true
+    }
+
+    /// Keeps a text under a number of its own.
+    fn keep(&mut self, text: &str) -> (c_int, Option<&CStr>) {
+        if self.texts.len() == TEXTS {
+            self.texts.pop_front();
+        }
+        let number = FIRST_TEXT + self.count;
+        self.count = (self.count + 1) & 0xffff;
+        let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+        self.texts.push_back((number, text));
+        (number, self.texts.back().map(|(_, text)| text.as_c_str()))
+    }
+
+    /// Returns what a number stands for, which a failure had as its `prov_errno`.
+    pub(crate) fn text(&self, number: c_int) -> &CStr {
+        match self.texts.iter().find(|(of, _)| *of == number) {
+            Some((_, text)) => text,
+            None => words(number),
+        }
+    }
+}
+
+/// Gives a text as the error data: in the caller's own buffer where it has one, else by a pointer to ours.
+///
+/// # Safety
+/// As for [`Failures::read`].
+unsafe fn hand_out(level: Level, to: *mut fi_cq_err_entry, text: &CStr) -> (*mut c_void, usize) {
+    let bytes = text.to_bytes_with_nul();
+    let ours = (bytes.as_ptr().cast_mut().cast(), bytes.len());
+    if !level.has(DATA_SIZED) {
+        return ours;
+    }
+    // SAFETY: a client of this level has set the field.
+    let data = unsafe { (*to).err_data };
+    // SAFETY: as above.
+    let size = unsafe { (*to).err_data_size };
+    if data.is_null() || !(1..=LONGEST).contains(&size) {
+        return ours;
+    }
+    let size = size.min(bytes.len());
+    let buffer = data.cast::<u8>();
+    // SAFETY: the caller's buffer has at least `size` bytes.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), buffer, size) };
+    // SAFETY: as above. A text that was cut ends, too.
+    unsafe { buffer.wrapping_add(size - 1).write(0) };
+    (data, size)
+}
+
+/// Writes a text to a caller's memory, cut to what it has, and returns the pointer to give it.
+///
+/// # Safety
+/// `to` is null, or `length` bytes at it may be written.
+pub(crate) unsafe fn write_text(text: &CStr, to: *mut c_char, length: usize) -> *const c_char {
+    if to.is_null() || length == 0 {
+        return text.as_ptr();
+    }
+    let bytes = text.to_bytes();
+    let count = bytes.len().min(length - 1);
+    // SAFETY: at most `length - 1` bytes.
+    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr().cast(), to, count) };
+    // SAFETY: the byte behind them, which is within `length`.
+    unsafe { to.wrapping_add(count).write(0) };
+    to
+}
+
+/// Returns an error number in words.
+fn words(number: c_int) -> &'static CStr {
+    match number.checked_abs().unwrap_or(0) {
+        FI_ETRUNC => c"the message was longer than the buffer; the rest is lost",
+        FI_ECANCELED => c"the operation was cancelled",
+        FI_ENOMSG => c"no message matches",
+        FI_EIO => c"what arrived is not what was sent: its checksum differs",
+        FI_ECONNABORTED => c"the sender gave the message up while it was under way",
+        FI_EHOSTUNREACH => c"the peer is lost",
+        FI_EADDRNOTAVAIL => c"the sender is not in the address vector",
+        _ => c"no text is kept for this error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(errno: c_int, text: Option<&str>) -> Failure {
+        Failure {
+            entry: Entry {
+                op_context: ptr::without_provenance_mut(8),
+                flags: FI_RECV,
+                len: 3,
+                buf: ptr::null_mut(),
+                data: 0,
+                tag: 9,
+            },
+            lost: 4,
+            errno,
+            sender: 5,
+            text: text.map(str::to_owned),
+        }
+    }
+
+    fn untouched() -> fi_cq_err_entry {
+        fi_cq_err_entry {
+            src_addr: 77,
+            ..fi_cq_err_entry::zeroed()
+        }
+    }
+
+    #[test]
+    fn a_failure_is_written_as_far_as_the_caller_knows_the_structure() {
+        let mut failures = Failures::default();
+        let mut entry = untouched();
+        // SAFETY: a whole structure.
+        assert!(!unsafe { failures.read(Level::NEWEST, &mut entry) });
+        for (level, sender) in [
+            (Level::new(1, 17), 77),
+            (Level::new(1, 20), 5),
+            (Level::NEWEST, 5),
+        ] {
+            failures.push(failure(FI_ETRUNC, None));
+            assert!(failures.any());
+            let mut entry = untouched();
+            // SAFETY: a whole structure.
+            assert!(unsafe { failures.read(level, &mut entry) });
+            assert_eq!(
+                (entry.err, entry.prov_errno, entry.olen, entry.len),
+                (FI_ETRUNC, FI_ETRUNC, 4, 3)
+            );
+            assert_eq!((entry.tag, entry.src_addr), (9, sender));
+            assert!(entry.err_data.is_null() && !failures.any());
+        }
+    }
+
+    #[test]
+    fn a_text_is_found_by_its_number_and_given_as_data_cut_to_the_callers_buffer() {
+        let mut failures = Failures::default();
+        failures.push(failure(FI_EHOSTUNREACH, Some("the peer has gone")));
+        let mut entry = untouched();
+        // SAFETY: a whole structure.
+        unsafe { failures.read(Level::NEWEST, &mut entry) };
+        assert_eq!(entry.err, FI_EHOSTUNREACH);
+        assert_eq!(failures.text(entry.prov_errno), c"the peer has gone");
+        // SAFETY: it points to the text, which is kept.
+        let text = unsafe { CStr::from_ptr(entry.err_data.cast()) };
+        assert_eq!(text, c"the peer has gone");
+
+        failures.push(failure(FI_EHOSTUNREACH, Some("the peer has gone")));
+        let mut buffer = [7_u8; 9];
+        entry.err_data = buffer.as_mut_ptr().cast();
+        entry.err_data_size = 8;
+        // SAFETY: the buffer has one byte more than the structure states.
+        unsafe { failures.read(Level::NEWEST, &mut entry) };
+        assert_eq!((&buffer, entry.err_data_size), (b"the pee\0\x07", 8));
+
+        for number in 0..2 * TEXTS {
+            failures.push(failure(FI_EHOSTUNREACH, Some(&number.to_string())));
+            // SAFETY: a whole structure, without a buffer.
+            unsafe { failures.read(Level::new(1, 4), &mut entry) };
+        }
+        assert_eq!(failures.texts.len(), TEXTS);
+        assert_eq!(failures.text(FI_ETRUNC).to_bytes()[..11], *b"the message");
+    }
+
+    #[test]
+    fn a_text_is_written_to_the_callers_memory_with_its_end() {
+        let mut memory = [7 as c_char; 5];
+        // SAFETY: four bytes of five.
+        let given = unsafe { write_text(c"abcdef", memory.as_mut_ptr(), 4) };
+        assert_eq!(given, memory.as_ptr());
+        assert_eq!(memory.map(|byte| byte as u8), *b"abc\0\x07");
+        // SAFETY: null.
+        let own = unsafe { write_text(c"abc", ptr::null_mut(), 9) };
+        // SAFETY: a text of this program.
+        assert_eq!(unsafe { CStr::from_ptr(own) }, c"abc");
+    }
+}

@@ -1,0 +1,295 @@
+//! The object of a completion queue: fi_cq(3).
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+use libfabric_sys::*;
+
+use super::entry::Format;
+use super::failure::write_text;
+use super::outlet::{Outlet, QueueIndex};
+use crate::domain::{self, Domain, State};
+use crate::errno::{Errno, Result, checked};
+use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back, this};
+use crate::refuse::{self, Table};
+use crate::sleep::Limit;
+use crate::wait::WaitKind;
+
+/// A completion queue, as clients hold it.
+#[repr(C)]
+pub(crate) struct CompletionQueue {
+    head: Head<fid_cq>,
+    uses: Uses,
+    domain: Held<Domain>,
+    index: QueueIndex,
+    wait: WaitKind,
+}
+
+// SAFETY: `head` is first, and `open` sets the class.
+unsafe impl Object for CompletionQueue {
+    type Head = fid_cq;
+    const CLASS: usize = FI_CLASS_CQ;
+
+    fn uses(&self) -> &Uses {
+        &self.uses
+    }
+}
+
+static FI: Table<fi_ops> = Table::new(fi_ops {
+    close: Some(close),
+    control: Some(control),
+    ..refuse::FI_OPS
+});
+
+static OPS: Table<fi_ops_cq> = Table::new(fi_ops_cq {
+    read: Some(read),
+    readfrom: Some(readfrom),
+    readerr: Some(readerr),
+    sread: Some(sread),
+    sreadfrom: Some(sreadfrom),
+    signal: Some(signal),
+    strerror: Some(strerror),
+    ..fi_ops_cq::REFUSING
+});
+
+impl CompletionQueue {
+    /// Its number in the domain.
+    pub(crate) fn index(&self) -> QueueIndex {
+        self.index
+    }
+
+    /// The domain that it was opened on.
+    pub(crate) fn domain(&self) -> &Domain {
+        &self.domain
+    }
+
+    /// Whether there is something to read.
+    ///
+    /// # Errors
+    /// Those of the fence.
+    pub(crate) fn has_unread(&self) -> Result<bool> {
+        let answer: c_int = self
+            .domain
+            .run("fi_poll", |state| Ok(c_int::from(state.any_unread(self.index))));
+        checked(answer)
+    }
+
+    /// Prepares a sleep on its descriptor: fi_trywait(3).
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` when there is something to read first.
+    pub(crate) fn try_wait(&self) -> Result<c_int> {
+        self.domain.prepare(
+            |state| state.any_unread(self.index),
+            |state| state.queues.bell(self.index),
+        )
+    }
+}
+
+/// Opens a completion queue: fi_cq(3).
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    attributes: *mut fi_cq_attr,
+    cq: *mut *mut fid_cq,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the table belongs to domains.
+    let domain = unsafe { domain::of(domain) };
+    // SAFETY: the caller's pointers are those of fi_cq_open(3).
+    domain.run("fi_cq_open", |state| unsafe {
+        make(domain, state, attributes, cq, context)
+    })
+}
+
+unsafe fn make(
+    domain: &Domain,
+    state: &mut State,
+    attributes: *mut fi_cq_attr,
+    cq: *mut *mut fid_cq,
+    context: *mut c_void,
+) -> Result<c_int> {
+    // SAFETY: the caller has the place for the result.
+    unsafe { give(cq, ptr::null_mut()) }?;
+    let (mut size, mut format, mut wait) = (0, FI_CQ_FORMAT_UNSPEC, FI_WAIT_NONE);
+    if !attributes.is_null() {
+        // SAFETY: the caller's attributes, of which all levels have this field.
+        size = unsafe { (*attributes).size };
+        // SAFETY: as above.
+        format = unsafe { (*attributes).format };
+        // SAFETY: as above.
+        wait = unsafe { (*attributes).wait_obj };
+    }
+    let format = Format::of(format).ok_or(Errno(FI_EINVAL))?;
+    let wait = WaitKind::of(wait)?;
+    let bell = state.bell_for(wait)?;
+    let index = state.queues.add(format, size, bell)?;
+    if !attributes.is_null() {
+        // SAFETY: the caller's attributes: what was left to us is answered there.
+        unsafe { (*attributes).format = format.number() };
+    }
+    let object = Box::new(CompletionQueue {
+        head: Head::new(fid_cq {
+            fid: object::head::<CompletionQueue>(context, &FI),
+            ops: OPS.pointer(),
+        }),
+        uses: Uses::default(),
+        domain: Held::new(domain),
+        index,
+        wait,
+    });
+    // SAFETY: written above.
+    unsafe { publish(object, cq) };
+    Ok(0)
+}
+
+unsafe extern "C" fn close(cq: *mut fid) -> c_int {
+    // SAFETY: the table belongs to completion queues.
+    match unsafe { take_back::<CompletionQueue>(cq) } {
+        Ok(object) => {
+            let index = object.index;
+            object
+                .domain
+                .close_part("fi_close of a completion queue", |state| {
+                    state.queues.remove(index)
+                })
+        }
+        Err(errno) => -errno.0,
+    }
+}
+
+unsafe extern "C" fn control(cq: *mut fid, command: c_int, argument: *mut c_void) -> c_int {
+    // SAFETY: the table belongs to completion queues.
+    let queue = unsafe { this::<CompletionQueue>(cq.cast()) };
+    queue.domain.run("fi_control", |state| {
+        let descriptor = state.queues.bell(queue.index).and_then(|bell| bell.descriptor());
+        // SAFETY: the argument is that of the command.
+        unsafe { queue.wait.control(command, argument, descriptor) }
+    })
+}
+
+unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: as for the call with senders.
+    unsafe { readfrom(cq, buf, count, ptr::null_mut()) }
+}
+
+unsafe extern "C" fn readfrom(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    senders: *mut fi_addr_t,
+) -> isize {
+    // SAFETY: the table belongs to completion queues.
+    let queue = unsafe { this::<CompletionQueue>(cq) };
+    queue.domain.poll("fi_cq_read", |state| {
+        // SAFETY: the caller's memory has room for `count` entries and addresses.
+        let mut outlet = unsafe { Outlet::new(queue.index, buf.cast(), count, senders) };
+        state.read_queue(queue.index, &mut outlet)
+    })
+}
+
+unsafe extern "C" fn sread(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    condition: *const c_void,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: as for the call with senders.
+    unsafe { sreadfrom(cq, buf, count, ptr::null_mut(), condition, timeout) }
+}
+
+/// Waits for entries. A threshold is a hint: it returns as soon as there is one.
+unsafe extern "C" fn sreadfrom(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    senders: *mut fi_addr_t,
+    _condition: *const c_void,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: the table belongs to completion queues.
+    let queue = unsafe { this::<CompletionQueue>(cq) };
+    queue.domain.wait(
+        "fi_cq_sread",
+        Limit::of(timeout),
+        |state| {
+            // SAFETY: the caller's memory has room for `count` entries and addresses.
+            let mut outlet = unsafe { Outlet::new(queue.index, buf.cast(), count, senders) };
+            match state.read_queue(queue.index, &mut outlet) {
+                Err(Errno(FI_EAGAIN)) if state.queues.take_signal(queue.index) => {
+                    Ok(Some(-(FI_EAGAIN as isize)))
+                }
+                Err(Errno(FI_EAGAIN)) => Ok(None),
+                other => other.map(Some),
+            }
+        },
+        |state| state.queues.bell(queue.index),
+        Errno(FI_EAGAIN),
+    )
+}
+
+unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _flags: u64) -> isize {
+    // SAFETY: the table belongs to completion queues.
+    let queue = unsafe { this::<CompletionQueue>(cq) };
+    if buf.is_null() {
+        return -(FI_EINVAL as isize);
+    }
+    let level = queue.domain.level();
+    queue.domain.run("fi_cq_readerr", |state| {
+        let found = state.queues.get_mut(queue.index).ok_or(Errno(FI_EINVAL))?;
+        // SAFETY: the caller has the structure of its API level, and has set its buffer for error data.
+        unsafe { found.read_failure(level, buf) }
+    })
+}
+
+unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
+    // SAFETY: the table belongs to completion queues.
+    let queue = unsafe { this::<CompletionQueue>(cq) };
+    queue.domain.run("fi_cq_signal", |state| {
+        let found = state.queues.get_mut(queue.index).ok_or(Errno(FI_EINVAL))?;
+        found.signal();
+        Ok(0)
+    })
+}
+
+unsafe extern "C" fn strerror(
+    cq: *mut fid_cq,
+    prov_errno: c_int,
+    _err_data: *const c_void,
+    buf: *mut c_char,
+    len: usize,
+) -> *const c_char {
+    // SAFETY: the table belongs to completion queues.
+    let queue = unsafe { this::<CompletionQueue>(cq) };
+    queue.domain.run("fi_cq_strerror", |state| {
+        let found = state.queues.get_mut(queue.index).ok_or(Errno(FI_EINVAL))?;
+        // SAFETY: the caller's memory, as fi_cq_strerror(3) has it.
+        Ok(unsafe { write_text(found.text(prov_errno), buf, len) })
+    })
+}
+
+impl State {
+    /// Moves entries of a queue to a caller: those that are there, else those of what has ended since.
+    #[inline]
+    pub(crate) fn read_queue(&mut self, index: QueueIndex, outlet: &mut Outlet) -> Result<isize> {
+        if outlet.is_void() {
+            // A call for progress alone.
+            self.advance();
+        }
+        let queue = self.queues.get_mut(index).ok_or(Errno(FI_EINVAL))?;
+        if let Some(read) = queue.read(outlet) {
+            return read;
+        }
+        self.look();
+        self.drain(outlet);
+        let queue = self.queues.get_mut(index).ok_or(Errno(FI_EINVAL))?;
+        queue.read_again(outlet)
+    }
+
+    /// Whether a queue has something to read, after all that has ended was added.
+    fn any_unread(&mut self, index: QueueIndex) -> bool {
+        self.look();
+        self.drain(&mut Outlet::closed());
+        self.queues.get_mut(index).is_some_and(|queue| queue.any())
+    }
+}

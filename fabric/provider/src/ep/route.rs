@@ -1,0 +1,31 @@
+//! The way from addresses of a client to peers, and back.
+
+use doorbell_pml::Rank;
+use libfabric_sys::{FI_ADDR_NOTAVAIL, FI_EINVAL, fi_addr_t};
+
+use super::send::Route;
+use super::state::EndpointNumber;
+use crate::domain::State;
+use crate::errno::{Errno, Result};
+
+impl State {
+    /// Where messages of an endpoint to an address go.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for what is not in the endpoint's address vector.
+    #[inline(always)]
+    pub(super) fn route(&mut self, from: EndpointNumber, to: fi_addr_t) -> Result<Route> {
+        let vector = self.endpoints.find(from)?.vector.ok_or(Errno(FI_EINVAL))?;
+        let (rank, endpoint) = self.vectors.route(&mut self.member, vector, to)?;
+        Ok(Route { rank, endpoint })
+    }
+
+    /// The address that an endpoint's address vector has of a sender; `FI_ADDR_NOTAVAIL` where it has none.
+    #[inline]
+    pub(crate) fn address_of(&mut self, endpoint: u8, rank: Rank, of_sender: u8) -> fi_addr_t {
+        match self.endpoints.get(endpoint).and_then(|endpoint| endpoint.vector) {
+            Some(vector) => self.vectors.find(&self.member, vector, rank, of_sender),
+            None => FI_ADDR_NOTAVAIL,
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What the domain keeps of an endpoint: what every operation of it needs.
+
+use doorbell_pml::MessageId;
+use libfabric_sys::*;
+
+use crate::av::VectorIndex;
+use crate::cntr::CounterIndex;
+use crate::cq::QueueIndex;
+use crate::errno::{Errno, Result};
+use crate::ops::Mark;
+
+/// The number of an endpoint: what peers name it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EndpointNumber(pub(crate) u8);
+
+/// The bits of a context that name the sender's endpoint.
+pub(crate) const SOURCES: u16 = 0x00ff;
+
+/// The two spaces of matching, each with its own order: the highest bit of a context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub(crate) enum Space {
+    /// The space of fi_msg(3).
+    Untagged = 0,
+    /// The space of fi_tagged(3).
+    Tagged = 1,
+}
+
+impl Space {
+    /// The context of a message from one endpoint to another.
+    #[inline(always)]
+    pub(crate) const fn context(self, to: u8, from: EndpointNumber) -> u16 {
+        (self as u16) << 15 | (to as u16 & 0x7f) << 8 | from.0 as u16
+    }
+
+    /// The context of a receive of an endpoint, whose messages come from any.
+    #[inline(always)]
+    pub(crate) const fn receives(self, to: EndpointNumber) -> u16 {
+        self.context(to.0, EndpointNumber(0))
+    }
+
+    /// The flag that entries of this space have.
+    #[inline(always)]
+    pub(crate) const fn flag(self) -> u64 {
+        match self {
+            Self::Untagged => FI_MSG,
+            Self::Tagged => FI_TAGGED,
+        }
+    }
+}
+
+/// One direction of an endpoint: sends, or receives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Side {
+    /// Whether the endpoint has this direction.
+    pub(crate) offered: bool,
+    /// The queue of its completions.
+    pub(crate) queue: QueueIndex,
+    /// Whether only operations that want an entry get one.
+    pub(crate) selective: bool,
+    /// The counter of its operations.
+    pub(crate) counter: CounterIndex,
+}
+
+impl Side {
+    /// A direction that nothing is bound to.
+    pub(crate) const fn new(offered: bool) -> Self {
+        Self {
+            offered,
+            queue: QueueIndex::NONE,
+            selective: false,
+            counter: CounterIndex::NONE,
+        }
+    }
+
+    /// How an operation with these flags is reported.
+    #[inline(always)]
+    pub(crate) fn reports(&self, flags: u64) -> Mark {
+        Mark::NONE
+            .and_if(Mark::ENTRY, !self.selective || flags & FI_COMPLETION != 0)
+            .and_if(Mark::COUNTED, self.counter != CounterIndex::NONE)
+    }
+}
+
+/// What the domain keeps of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(crate) number: EndpointNumber,
+    pub(crate) sends: Side,
+    pub(crate) receives: Side,
+    /// The address vector of its peers.
+    pub(crate) vector: Option<VectorIndex>,
+    /// Whether operations may begin.
+    pub(crate) enabled: bool,
+    /// Whether receives name their sender.
+    pub(crate) directed: bool,
+    /// Whether senders are reported.
+    pub(crate) names_senders: bool,
+    /// A buffer for many messages is released when it has fewer bytes than this.
+    pub(crate) min_multi: u64,
+    /// Sends under way, and how many there may be.
+    pub(crate) under_way: u32,
+    pub(crate) most_under_way: u32,
+    /// Messages that were claimed, by the context of the call.
+    claimed: Vec<(usize, MessageId)>,
+}
+
+impl Endpoint {
+    /// An endpoint with these capabilities, that nothing is bound to.
+    pub(crate) fn new(number: EndpointNumber, caps: u64, sends_under_way: u32) -> Self {
+        // Without modifiers it has both.
+        let both = caps & (FI_SEND | FI_RECV) == 0;
+        Self {
+            number,
+            sends: Side::new(both || caps & FI_SEND != 0),
+            receives: Side::new(both || caps & FI_RECV != 0),
+            vector: None,
+            enabled: false,
+            directed: caps & (FI_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV | FI_TAGGED_DIRECTED_RECV) != 0,
+            names_senders: caps & (FI_SOURCE | FI_SOURCE_ERR) != 0,
+            min_multi: super::limits::MIN_MULTI,
+            under_way: 0,
+            most_under_way: sends_under_way.max(1),
+            claimed: Vec::new(),
+        }
+    }
+
+    /// The direction of sends, if operations of it may begin.
+    ///
+    /// # Errors
+    /// `FI_EOPBADSTATE` before the endpoint is enabled; `FI_EOPNOTSUPP` for one that only receives.
+    #[inline(always)]
+    pub(crate) fn sending(&self) -> Result<Side> {
+        self.ready(self.sends)
+    }
+
+    /// The direction of receives, if operations of it may begin.
+    ///
+    /// # Errors
+    /// Those of [`Endpoint::sending`].
+    #[inline(always)]
+    pub(crate) fn receiving(&self) -> Result<Side> {
+        self.ready(self.receives)
+    }
+
+    #[inline(always)]
+    fn ready(&self, side: Side) -> Result<Side> {
+        if self.enabled && side.offered {
+            return Ok(side);
+        }
+        Err(self.refuse())
+    }
+
+    #[cold]
+    fn refuse(&self) -> Errno {
+        Errno(if self.enabled {
+            FI_EOPNOTSUPP
+        } else {
+            FI_EOPBADSTATE
+        })
+    }
+
+    /// Notes a message that was claimed by a call with this context.
+    pub(crate) fn claim(&mut self, context: usize, message: MessageId) {
+        self.claimed.push((context, message));
+    }
+
+    /// Takes the message that was claimed by a call with this context.
+    pub(crate) fn take_claimed(&mut self, context: usize) -> Option<MessageId> {
+        let at = self.claimed.iter().position(|(of, _)| *of == context)?;
+        Some(self.claimed.remove(at).1)
+    }
+
+    /// Takes every message that was claimed.
+    pub(crate) fn take_all_claimed(&mut self) -> impl Iterator<Item = MessageId> + use<> {
+        std::mem::take(&mut self.claimed)
+            .into_iter()
+            .map(|(_, message)| message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_keep_spaces_and_endpoints_apart() {
+        let from = EndpointNumber(0x12);
+        assert_eq!(Space::Untagged.context(0x7f, from), 0x7f12);
+        assert_eq!(Space::Tagged.context(0x01, from), 0x8112);
+        assert_eq!(
+            Space::Tagged.receives(EndpointNumber(1)),
+            Space::Tagged.context(1, from) & !SOURCES
+        );
+    }
+
+    #[test]
+    fn an_endpoint_has_the_directions_of_its_capabilities() {
+        let mut endpoint = Endpoint::new(EndpointNumber(0), FI_MSG | FI_SEND, 0);
+        assert_eq!(endpoint.sending().map(|_| ()), Err(Errno(FI_EOPBADSTATE)));
+        endpoint.enabled = true;
+        assert!(endpoint.sending().is_ok());
+        assert_eq!(endpoint.receiving().map(|_| ()), Err(Errno(FI_EOPNOTSUPP)));
+        let mut both = Endpoint::new(EndpointNumber(0), FI_MSG, 0);
+        both.enabled = true;
+        assert!(both.sending().is_ok() && both.receiving().is_ok());
+    }
+
+    #[test]
+    fn a_selective_side_reports_what_asks_for_it() {
+        let mut side = Side::new(true);
+        assert!(side.reports(0).is(Mark::ENTRY));
+        side.selective = true;
+        assert!(!side.reports(FI_INJECT).is(Mark::ENTRY) && side.reports(FI_COMPLETION).is(Mark::ENTRY));
+        assert!(!side.reports(0).is(Mark::COUNTED));
+        side.counter = CounterIndex(0);
+        assert!(side.reports(0).is(Mark::COUNTED));
+    }
+
+    #[test]
+    fn claimed_messages_are_found_by_their_contexts_once() {
+        let mut endpoint = Endpoint::new(EndpointNumber(0), FI_TAGGED, 0);
+        for context in [1, 2, 3] {
+            endpoint.claim(context, MessageId::from_bits(context as u64 + 10));
+        }
+        assert_eq!(endpoint.take_claimed(2), Some(MessageId::from_bits(12)));
+        assert_eq!(endpoint.take_claimed(2), None);
+        assert_eq!(endpoint.take_all_claimed().count(), 2);
+        assert_eq!(endpoint.take_claimed(1), None);
+    }
+}

@@ -1,0 +1,374 @@
+//! The ends of operations: each becomes an entry of its queue, counts in its counter, or is a failure.
+//!
+//! ```text
+//!   Pml::next_completion ─► operation by its slot ─► entry, written once: to the caller that reads its
+//!                                                    queue, else to the queue
+//!   Pml::next_delivery   ─► entry of a buffer for many messages; the last one has its release flag
+//! ```
+
+use std::ffi::c_void;
+use std::ptr;
+
+use doorbell_pml::{Delivery, PmlError, RequestId, Status};
+use libfabric_sys::*;
+
+use crate::cq::{Entry, Failure, Outlet};
+use crate::domain::State;
+use crate::ops::{Mark, Operation};
+
+/// Returns a client's context, or the address of its memory, as the pointer that it was.
+#[inline(always)]
+pub(crate) fn pointer(address: usize) -> *mut c_void {
+    ptr::with_exposed_provenance_mut(address)
+}
+
+impl State {
+    /// Turns what has ended into entries: of the queue that `outlet` reads in the caller's memory, as far as
+    /// there is room, of all others in their queues.
+    #[inline]
+    pub(crate) fn drain(&mut self, outlet: &mut Outlet) {
+        let blocked = self.take_deliveries(outlet);
+        while !outlet.is_full() {
+            let Some(request) = self.member.pml().next_completion() else {
+                break;
+            };
+            self.finish(request, blocked, outlet);
+        }
+        if !blocked && !self.released.is_empty() {
+            self.release_all(outlet);
+        }
+    }
+
+    /// An operation has ended.
+    #[inline(always)]
+    fn finish(&mut self, request: RequestId, blocked: bool, outlet: &mut Outlet) {
+        let Some(operation) = self.operations.get(request) else {
+            // None was noted: its endpoint was closed.
+            let _ = self.member.pml().test(request);
+            return;
+        };
+        if operation.mark.is(Mark::MULTI) {
+            self.released.push_back(request);
+            if !blocked {
+                self.release_all(outlet);
+            }
+            return;
+        }
+        let operation = *operation;
+        match self.member.pml().test(request) {
+            Some(Ok(status)) if operation.mark.is(Mark::SEND) => self.sent(&operation, &status, outlet),
+            Some(Ok(status)) => self.received(&operation, &status, outlet),
+            Some(Err(error)) => self.failed(&operation, &error),
+            None => return,
+        }
+        self.operations.take(request);
+    }
+
+    #[inline]
+    fn sent(&mut self, operation: &Operation, status: &Status, outlet: &mut Outlet) {
+        if let Some(endpoint) = self.endpoints.get_mut(operation.endpoint) {
+            endpoint.under_way -= 1;
+        }
+        if operation.mark.is(Mark::COUNTED) {
+            self.count(operation, status.length);
+        }
+        if operation.mark.is(Mark::ENTRY)
+            && let Some(queue) = self.queues.get_mut(operation.queue)
+        {
+            queue.complete(
+                outlet,
+                &sent_entry(operation.context, operation.flags),
+                FI_ADDR_NOTAVAIL,
+            );
+        }
+    }
+
+    #[inline(always)]
+    fn received(&mut self, operation: &Operation, status: &Status, outlet: &mut Outlet) {
+        if operation.mark.is(Mark::COUNTED) {
+            self.count(operation, status.length);
+        }
+        if !operation.mark.is(Mark::ENTRY) {
+            return;
+        }
+        let sender = self.sender(operation, status);
+        if let Some(queue) = self.queues.get_mut(operation.queue) {
+            queue.complete(outlet, &received_entry(operation, status), sender);
+        }
+    }
+
+    /// The address of a message's sender, where the endpoint reports those.
+    #[inline(always)]
+    fn sender(&mut self, operation: &Operation, status: &Status) -> fi_addr_t {
+        if !operation.mark.is(Mark::NAMES) {
+            return FI_ADDR_NOTAVAIL;
+        }
+        self.address_of(operation.endpoint, status.source, status.endpoint)
+    }
+
+    #[cold]
+    fn count(&mut self, operation: &Operation, bytes: u64) {
+        let is_send = operation.mark.is(Mark::SEND);
+        let Some(endpoint) = self.endpoints.get_mut(operation.endpoint) else {
+            return;
+        };
+        let side = if is_send {
+            endpoint.sends
+        } else {
+            endpoint.receives
+        };
+        if let Some(counter) = self.counters.get_mut(side.counter) {
+            counter.count(bytes);
+        }
+    }
+
+    /// An operation has failed.
+    #[cold]
+    fn failed(&mut self, operation: &Operation, error: &PmlError) {
+        if operation.mark.is(Mark::SEND)
+            && let Some(endpoint) = self.endpoints.get_mut(operation.endpoint)
+        {
+            endpoint.under_way -= 1;
+        }
+        let failure = self.failure(operation, error);
+        self.report(operation, failure);
+        if operation.mark.is(Mark::ENTRY)
+            && let Some(queue) = self.queues.get_mut(operation.queue)
+        {
+            queue.release();
+        }
+    }
+
+    /// Adds a failure of an operation to its queue, and counts it.
+    #[cold]
+    pub(crate) fn report(&mut self, operation: &Operation, failure: Failure) {
+        let is_send = operation.mark.is(Mark::SEND);
+        if let Some(endpoint) = self.endpoints.get_mut(operation.endpoint) {
+            let side = if is_send {
+                endpoint.sends
+            } else {
+                endpoint.receives
+            };
+            if let Some(counter) = self.counters.get_mut(side.counter) {
+                counter.add_errors(1);
+            }
+        }
+        if let Some(queue) = self.queues.get_mut(operation.queue) {
+            queue.fail(failure);
+        }
+    }
+
+    /// Describes the failure of an operation.
+    #[cold]
+    pub(crate) fn failure(&mut self, operation: &Operation, error: &PmlError) -> Failure {
+        let mut failure = Failure {
+            entry: Entry {
+                op_context: pointer(operation.context),
+                flags: u64::from(operation.flags),
+                len: 0,
+                buf: ptr::null_mut(),
+                data: 0,
+                tag: 0,
+            },
+            lost: 0,
+            errno: FI_EIO,
+            sender: FI_ADDR_NOTAVAIL,
+            text: None,
+        };
+        match error {
+            PmlError::Truncated {
+                source_rank: _,
+                tag,
+                length,
+                room,
+            } => {
+                failure.errno = FI_ETRUNC;
+                failure.entry.tag = *tag;
+                failure.entry.len = *room as usize;
+                failure.lost = (length - room) as usize;
+            }
+            PmlError::Cancelled { tag, .. } => {
+                failure.errno = FI_ECANCELED;
+                failure.entry.tag = *tag;
+            }
+            PmlError::SendAborted { tag, .. } => {
+                failure.errno = FI_ECONNABORTED;
+                failure.entry.tag = *tag;
+            }
+            PmlError::PeerLost { rank, reason } => {
+                failure.errno = FI_EHOSTUNREACH;
+                failure.text = Some(self.member.loss(*rank, *reason));
+            }
+            PmlError::NoRail { rank } => {
+                failure.errno = FI_EHOSTUNREACH;
+                failure.text = Some(format!("no rail leads to {}", self.member.name_of(*rank)));
+            }
+            PmlError::Corrupt { tag, length, .. } => {
+                failure.entry.tag = *tag;
+                failure.entry.len = *length as usize;
+                failure.text = Some(error.to_string());
+            }
+            other => failure.text = Some(other.to_string()),
+        }
+        failure
+    }
+
+    // Buffers for many messages.
+
+    /// Reports messages that such buffers took. Returns whether some have to wait until their queue is read:
+    /// they count against their senders meanwhile.
+    #[inline]
+    fn take_deliveries(&mut self, outlet: &mut Outlet) -> bool {
+        loop {
+            let next = match self.parked.take() {
+                None => self.member.pml().next_delivery(),
+                parked => parked,
+            };
+            let Some(delivery) = next else {
+                return false;
+            };
+            if outlet.is_full() || self.is_crowded(&delivery) {
+                self.parked = Some(delivery);
+                return true;
+            }
+            self.delivered(&delivery, outlet);
+        }
+    }
+
+    /// Whether the queue of a delivery holds as many unread entries as it may.
+    fn is_crowded(&mut self, delivery: &Delivery) -> bool {
+        let Some(operation) = self.operations.get(delivery.request) else {
+            return false;
+        };
+        self.queues
+            .get_mut(operation.queue)
+            .is_some_and(|queue| queue.is_full())
+    }
+
+    fn delivered(&mut self, delivery: &Delivery, outlet: &mut Outlet) {
+        let Some(&operation) = self.operations.get(delivery.request) else {
+            return;
+        };
+        self.report_delivery(&operation, delivery, outlet);
+    }
+
+    /// Reports the ends of buffers whose messages have all been reported, where that was not done with the
+    /// last of these.
+    #[cold]
+    fn release_all(&mut self, outlet: &mut Outlet) {
+        while let Some(request) = self.released.pop_front() {
+            let Some(operation) = self.operations.take(request) else {
+                let _ = self.member.pml().test(request);
+                continue;
+            };
+            let is_reported = self.operations.multi(operation.multi).released;
+            match self.member.pml().test(request) {
+                Some(Err(error)) => self.failed(&operation, &error),
+                _ if is_reported => {}
+                _ => self.report_release(&operation, outlet),
+            }
+            self.operations.free_multi(operation.multi);
+        }
+    }
+
+    fn report_delivery(&mut self, operation: &Operation, delivery: &Delivery, outlet: &mut Outlet) {
+        let multi = self.operations.multi(operation.multi);
+        let base = multi.base;
+        multi.released |= delivery.last;
+        let mut entry = received_entry(operation, &delivery.status);
+        entry.len = delivery.delivered as usize;
+        entry.buf = pointer(base + delivery.offset as usize);
+        if delivery.last {
+            entry.flags |= FI_MULTI_RECV;
+        }
+        let sender = self.sender(operation, &delivery.status);
+        let lost = delivery.status.length - delivery.delivered;
+        if lost > 0 || !delivery.intact {
+            let errno = if delivery.intact {
+                FI_ETRUNC
+            } else {
+                FI_ECONNABORTED
+            };
+            let failure = Failure {
+                entry,
+                lost: lost as usize,
+                errno,
+                sender,
+                text: None,
+            };
+            self.report(operation, failure);
+            if delivery.last {
+                self.forget_place(operation);
+            }
+            return;
+        }
+        if operation.mark.is(Mark::COUNTED) {
+            self.count(operation, delivery.delivered);
+        }
+        if !operation.mark.is(Mark::ENTRY) {
+            return;
+        }
+        if let Some(queue) = self.queues.get_mut(operation.queue) {
+            match delivery.last {
+                true => queue.complete(outlet, &entry, sender),
+                false => queue.add(outlet, &entry, sender),
+            }
+        }
+    }
+
+    /// Reports the release of a buffer by an entry of its own.
+    fn report_release(&mut self, operation: &Operation, outlet: &mut Outlet) {
+        let entry = Entry {
+            op_context: pointer(operation.context),
+            flags: u64::from(operation.flags) | FI_MULTI_RECV,
+            len: 0,
+            buf: ptr::null_mut(),
+            data: 0,
+            tag: 0,
+        };
+        if operation.mark.is(Mark::ENTRY)
+            && let Some(queue) = self.queues.get_mut(operation.queue)
+        {
+            queue.complete(outlet, &entry, FI_ADDR_NOTAVAIL);
+        }
+    }
+
+    /// The place of an operation's entry is free: it is reported otherwise.
+    fn forget_place(&mut self, operation: &Operation) {
+        if operation.mark.is(Mark::ENTRY)
+            && let Some(queue) = self.queues.get_mut(operation.queue)
+        {
+            queue.release();
+        }
+    }
+}
+
+/// The entry of a send that ended well.
+#[inline(always)]
+pub(crate) fn sent_entry(context: usize, flags: u32) -> Entry {
+    Entry {
+        op_context: pointer(context),
+        flags: u64::from(flags),
+        len: 0,
+        buf: ptr::null_mut(),
+        data: 0,
+        tag: 0,
+    }
+}
+
+/// The entry of a message that was received.
+#[inline(always)]
+pub(crate) fn received_entry(operation: &Operation, status: &Status) -> Entry {
+    let (has_data, data) = match status.data {
+        Some(data) => (FI_REMOTE_CQ_DATA, data),
+        None => (0, 0),
+    };
+    Entry {
+        op_context: pointer(operation.context),
+        flags: u64::from(operation.flags) | has_data,
+        len: status.length as usize,
+        buf: ptr::null_mut(),
+        data,
+        tag: status.tag,
+    }
+}

@@ -1,0 +1,340 @@
+//! Waits: a call that waits spins for a while, then sleeps on descriptors without the domain's lock; a client
+//! with an event loop of its own sleeps on them itself, after fi_trywait(3).
+//!
+//! ```text
+//!   spin ── nothing ──► arm the member ── nothing ──► sleep ──► disarm, look
+//! ```
+//!
+//! A signal that interrupts the sleep does not end the call. While the member is armed its peers ring, which
+//! costs them; so every call that finds it armed disarms it, and wakes those who sleep: they look, and arm it
+//! again.
+
+use std::ffi::c_int;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use libfabric_sys::*;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno as System;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
+
+use crate::bell::Bell;
+use crate::domain::{Domain, State};
+use crate::errno::{Answer, Errno, Result};
+use crate::wait::WaitKind;
+
+/// How long a call spins before it sleeps.
+const SPIN: Duration = Duration::from_micros(100);
+/// Looks between two readings of the clock.
+const LOOKS: u32 = 64;
+/// The longest sleep without a look.
+const LONGEST: Duration = Duration::from_secs(1);
+/// Passes without the clock, for one with it.
+const KEEP: u32 = 64;
+/// Passes in a row that find nothing, before those with the clock yield the core: some ten microseconds.
+const IDLE: u32 = 512;
+
+/// How long a call waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// Until it has what it waits for.
+    Never,
+    /// At most this time.
+    After(Duration),
+}
+
+impl Limit {
+    /// The limit of a number of milliseconds, of which a negative one means none.
+    pub(crate) fn of(milliseconds: c_int) -> Self {
+        match u64::try_from(milliseconds) {
+            Ok(milliseconds) => Self::After(Duration::from_millis(milliseconds)),
+            Err(_) => Self::Never,
+        }
+    }
+
+    /// What is left after this time.
+    fn left(self, waited: Duration) -> Duration {
+        match self {
+            Self::Never => LONGEST,
+            Self::After(limit) => limit.saturating_sub(waited),
+        }
+    }
+}
+
+/// One attempt of a call that waits.
+enum Step<R> {
+    Done(R),
+    /// There is no answer yet.
+    Again,
+    /// Nothing yet, and the descriptor becomes readable when there may be something.
+    Sleep(OwnedFd, Duration),
+    Failed(Errno),
+}
+
+impl<R> Answer for Step<R> {
+    fn of_errno(errno: Errno) -> Self {
+        Self::Failed(errno)
+    }
+}
+
+impl Domain {
+    /// Waits until `done` has an answer, for at most `limit`; then it is `expired`. Between two attempts the
+    /// domain is free for calls of other threads.
+    pub(crate) fn wait<R: Answer>(
+        &self,
+        call: &'static str,
+        limit: Limit,
+        mut done: impl FnMut(&mut State) -> Result<Option<R>>,
+        bell: impl Fn(&mut State) -> Option<&mut Bell>,
+        expired: Errno,
+    ) -> R {
+        let mut began = None;
+        let mut looks = 0_u32;
+        let mut waited = Duration::ZERO;
+        loop {
+            let left = limit.left(waited);
+            let sleeps = waited >= SPIN && !left.is_zero();
+            let step = self.run(call, |state| {
+                if let Some(answer) = done(state)? {
+                    return Ok(Step::Done(answer));
+                }
+                Ok(if sleeps {
+                    state.sleep_on(&bell, left)
+                } else {
+                    Step::Again
+                })
+            });
+            match step {
+                Step::Done(answer) => return answer,
+                Step::Failed(errno) => return R::of_errno(errno),
+                Step::Again => std::hint::spin_loop(),
+                Step::Sleep(descriptor, longest) => {
+                    sleep(&descriptor, longest);
+                    let _: Step<()> = self.run(call, |state| {
+                        if let Some(bell) = bell(state) {
+                            bell.give_up();
+                        }
+                        Ok(Step::Again)
+                    });
+                    // So that the time is read.
+                    looks = 0;
+                }
+            }
+            if looks.is_multiple_of(LOOKS) {
+                waited = began.get_or_insert_with(Instant::now).elapsed();
+                if limit.left(waited).is_zero() {
+                    return R::of_errno(expired);
+                }
+                std::thread::yield_now();
+            }
+            looks = looks.wrapping_add(1);
+        }
+    }
+
+    /// Prepares a client's own sleep on the descriptor of a bell.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` when `any` finds something, or a rail does; `FI_EINVAL` for a silent bell.
+    pub(crate) fn prepare(
+        &self,
+        any: impl FnOnce(&mut State) -> bool,
+        bell: impl Fn(&mut State) -> Option<&mut Bell>,
+    ) -> Result<c_int> {
+        let answer: c_int = self.run("fi_trywait", |state| {
+            if any(state) {
+                return Err(Errno(FI_EAGAIN));
+            }
+            let found = bell(state).filter(|bell| !bell.is_silent());
+            found.ok_or(Errno(FI_EINVAL))?.await_next();
+            if !state.arm() {
+                return Err(Errno(FI_EAGAIN));
+            }
+            Ok(0)
+        });
+        if answer < 0 { Err(Errno(-answer)) } else { Ok(0) }
+    }
+}
+
+fn sleep(descriptor: &OwnedFd, longest: Duration) {
+    let mut one = [PollFd::new(descriptor, PollFlags::IN)];
+    // Whatever ends it, the caller looks.
+    let _ = poll(&mut one, Some(&doorbell_fabric::poll::timespec(longest)));
+}
+
+/// The descriptors of the member, in one set that becomes readable when it has work; with a timer for what is
+/// due by the clock.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    set: OwnedFd,
+    timer: OwnedFd,
+}
+
+impl Watch {
+    fn new() -> std::result::Result<Self, System> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        epoll::add(&set, &timer, EventData::new_u64(0), EventFlags::IN)?;
+        Ok(Self { set, timer })
+    }
+
+    /// Becomes readable after this time, or for `None` by the member alone.
+    fn set_timer(&self, after: Option<Duration>) {
+        let zero = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let it_value = match after {
+            // Zero would stop it.
+            Some(after) => doorbell_fabric::poll::timespec(after.max(Duration::from_micros(1))),
+            None => zero,
+        };
+        let once = Itimerspec {
+            it_interval: zero,
+            it_value,
+        };
+        // It fails for times that cannot be, which these are not.
+        let _ = rustix::time::timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+    }
+}
+
+/// Whether the member's peers are to ring.
+#[derive(Debug, Default)]
+pub(crate) struct Arming {
+    watch: Option<Watch>,
+    armed: bool,
+}
+
+impl State {
+    /// Makes a bounded pass of the member, every so often with what depends on the clock.
+    #[inline]
+    pub(crate) fn look(&mut self) {
+        let work = self.member.poll();
+        self.looks = self.looks.wrapping_add(1);
+        self.idle = if work == 0 { self.idle.saturating_add(1) } else { 0 };
+        if self.looks.is_multiple_of(KEEP) {
+            self.keep();
+        }
+    }
+
+    #[cold]
+    fn keep(&mut self) {
+        self.member.keep();
+        if self.idle > IDLE {
+            // The process that is to send something may be waiting for this core.
+            std::thread::yield_now();
+        }
+    }
+
+    /// The bell of an object with this wait object.
+    ///
+    /// # Errors
+    /// `FI_EMFILE` when the process has no descriptor left; `FI_ENOSYS` for wait sets.
+    pub(crate) fn bell_for(&mut self, wait: WaitKind) -> Result<Bell> {
+        match wait {
+            WaitKind::Nothing => return Ok(Bell::silent()),
+            WaitKind::Chosen | WaitKind::Descriptor => {}
+            // A wait set sleeps without a call of ours, so that nothing would arm the member.
+            WaitKind::Set => return Err(Errno(FI_ENOSYS)),
+        }
+        let watch = match self.arming.watch.take() {
+            Some(watch) => watch,
+            None => Watch::new().map_err(no_descriptor)?,
+        };
+        let bell = Bell::new(watch.set.as_fd()).map_err(no_descriptor);
+        self.arming.watch = Some(watch);
+        bell
+    }
+
+    /// Prepares a sleep: `Step::Again` when there is work first, or nothing to sleep on.
+    fn sleep_on<R>(&mut self, bell: impl Fn(&mut Self) -> Option<&mut Bell>, left: Duration) -> Step<R> {
+        let Some(descriptor) = bell(self).and_then(|bell| {
+            bell.await_next();
+            bell.copy().ok()
+        }) else {
+            return Step::Again;
+        };
+        if !self.arm() {
+            return Step::Again;
+        }
+        Step::Sleep(descriptor, left.min(LONGEST))
+    }
+
+    /// Has the member's peers ring from now on. Returns whether a sleep may begin; not when there is work.
+    fn arm(&mut self) -> bool {
+        self.member.keep();
+        let Some(watch) = &self.arming.watch else {
+            return false;
+        };
+        let mut failed = false;
+        let ready = self.member.arm(&mut |descriptor| {
+            match epoll::add(&watch.set, descriptor, EventData::new_u64(1), EventFlags::IN) {
+                // One that was closed has left the set by itself; one that is there stays.
+                Ok(()) | Err(System::EXIST) => {}
+                Err(_) => failed = true,
+            }
+        });
+        watch.set_timer(self.member.idle());
+        self.arming.armed = true;
+        if ready || failed {
+            self.disarm();
+        }
+        self.arming.armed
+    }
+
+    /// What every call does first: peers need not ring while calls are made.
+    #[inline(always)]
+    pub(crate) fn awake(&mut self) -> &mut Self {
+        if self.arming.armed {
+            self.wake();
+        }
+        self
+    }
+
+    #[cold]
+    fn wake(&mut self) {
+        self.disarm();
+        // They sleep on what is not armed any more.
+        self.queues.bells().for_each(Bell::ring);
+        self.counters.bells().for_each(Bell::ring);
+    }
+
+    #[cold]
+    fn disarm(&mut self) {
+        self.arming.armed = false;
+        self.member.disarm();
+    }
+}
+
+#[cold]
+fn no_descriptor(error: System) -> Errno {
+    Errno(error.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_milliseconds_and_a_negative_one_is_none() {
+        assert_eq!(Limit::of(-1), Limit::Never);
+        let limit = Limit::of(20);
+        assert_eq!(limit.left(Duration::from_millis(5)), Duration::from_millis(15));
+        assert!(limit.left(Duration::from_secs(5)).is_zero() && Limit::of(0).left(Duration::ZERO).is_zero());
+        assert_eq!(Limit::Never.left(Duration::MAX), LONGEST);
+    }
+
+    #[test]
+    fn the_member_is_watched_until_its_timer_ends_the_sleep() {
+        let watch = Watch::new().unwrap();
+        let is_readable = || doorbell_fabric::poll::state(&watch.set, PollFlags::IN) == Ok(PollFlags::IN);
+        assert!(!is_readable());
+        watch.set_timer(Some(Duration::ZERO));
+        let mut one = [PollFd::new(&watch.set, PollFlags::IN)];
+        poll(&mut one, None).unwrap();
+        assert!(is_readable());
+        watch.set_timer(None);
+        assert!(!is_readable());
+    }
+}

@@ -1,0 +1,116 @@
+//! Ends: of endpoints with something under way, of processes, in order and not.
+
+use libfabric_sys::*;
+
+use crate::client::{Client, Room, Wants, pattern, until};
+use crate::pair::{run, run_killed};
+
+const LAST: usize = 2000;
+
+#[test]
+fn what_was_injected_before_a_close_arrives() {
+    run(
+        "ends::what_was_injected_before_a_close_arrives",
+        |mut role, library| {
+            let client = Client::meet(&mut role, library, &Wants::default());
+            if role.is_first() {
+                for number in 0..LAST {
+                    let bytes = pattern(1000, number);
+                    // SAFETY: the memory is used during the call.
+                    client.retry(|| unsafe {
+                        fi_inject(client.endpoint.0, bytes.as_ptr().cast(), 1000, client.peer)
+                    });
+                }
+                drop(client);
+            } else {
+                (0..LAST).for_each(|number| _ = client.expect(&pattern(1000, number), None));
+            }
+        },
+    );
+}
+
+#[test]
+fn what_was_injected_before_an_exit_without_a_close_arrives() {
+    run(
+        "ends::what_was_injected_before_an_exit_without_a_close_arrives",
+        |mut role, library| {
+            let client = Client::meet(&mut role, library, &Wants::default());
+            if role.is_first() {
+                for number in 0..LAST {
+                    let bytes = pattern(1000, number);
+                    // SAFETY: the memory is used during the call.
+                    client.retry(|| unsafe {
+                        fi_inject(client.endpoint.0, bytes.as_ptr().cast(), 1000, client.peer)
+                    });
+                }
+                std::mem::forget(client);
+            } else {
+                (0..LAST).for_each(|number| _ = client.expect(&pattern(1000, number), None));
+            }
+        },
+    );
+}
+
+#[test]
+fn an_endpoint_is_closed_with_receives_under_way() {
+    run(
+        "ends::an_endpoint_is_closed_with_receives_under_way",
+        |mut role, library| {
+            let client = Client::meet(&mut role, library, &Wants::default());
+            let mut rooms: Vec<Room> = (0..100).map(|_| Room::new(64)).collect();
+            for (number, room) in rooms.iter_mut().enumerate() {
+                client.receive(room, Some((number as u64, 0)), FI_ADDR_UNSPEC, number);
+            }
+            role.meet(&client);
+            drop(client);
+            assert!(rooms.iter().all(|room| room.bytes() == [0xee; 64]));
+        },
+    );
+}
+
+#[test]
+fn operations_of_a_killed_peer_fail_with_a_text() {
+    run_killed(
+        "ends::operations_of_a_killed_peer_fail_with_a_text",
+        |mut role, library| {
+            let client = Client::meet(&mut role, library, &Wants::default());
+            // So that they have met.
+            if role.is_first() {
+                client.send(&pattern(8, 1), None);
+                let pid = u32::from_le_bytes(role.exchange(&[0; 4]).try_into().unwrap());
+                let mut room = Room::new(8);
+                client.receive(&mut room, None, client.peer, 1);
+                client.post(&vec![1; 1 << 20], Some(1), 2);
+                // SAFETY: a process of this test.
+                unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+                for _ in 0..2 {
+                    let failure = client.next().failure();
+                    assert_eq!(failure.err, FI_EHOSTUNREACH);
+                    // SAFETY: the queue is open.
+                    let text = unsafe {
+                        let data = failure.err_data;
+                        fi_cq_strerror(client.queue.0, failure.prov_errno, data, std::ptr::null_mut(), 0)
+                    };
+                    // SAFETY: a text.
+                    let text = unsafe { std::ffi::CStr::from_ptr(text) }.to_str().unwrap();
+                    assert!(text.contains("shm") && text.contains("is lost"), "{text}");
+                }
+                // Later ones, too; and an inject is refused.
+                client.post(&[1; 8], Some(1), 3);
+                assert_eq!(client.next().failure().op_context.addr(), 3);
+                // SAFETY: the memory is used during the call.
+                let answer =
+                    unsafe { fi_inject(client.endpoint.0, [1_u8; 8].as_ptr().cast(), 8, client.peer) };
+                assert_eq!(answer, -(FI_EHOSTUNREACH as isize));
+                drop(role);
+            } else {
+                client.expect(&pattern(8, 1), None);
+                role.exchange(&std::process::id().to_le_bytes());
+                until("it is killed", || {
+                    client.read();
+                    None::<()>
+                });
+            }
+        },
+    );
+}

@@ -1,0 +1,16 @@
+//! The provider through the installed libfabric, as its clients use it: two processes for each test.
+#![allow(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "calls of C, one behind the other"
+)]
+
+mod client;
+mod completions;
+mod counters;
+mod ends;
+mod messages;
+mod multi;
+mod pair;
+mod pingpong;
+mod tagged;
+mod waits;

@@ -1,0 +1,156 @@
+//! Buffers for many messages.
+
+use std::ffi::c_int;
+
+use libfabric_sys::*;
+
+use crate::client::{Client, Room, Wants, pattern, pointer};
+use crate::pair::run;
+
+const BUFFER: usize = 20_000;
+const MIN: usize = 3000;
+const MESSAGES: usize = 400;
+
+fn set_min(client: &Client, bytes: usize) {
+    // SAFETY: the value has this length.
+    let answer = unsafe {
+        fi_setopt(
+            client.endpoint.0.cast(),
+            FI_OPT_ENDPOINT,
+            FI_OPT_MIN_MULTI_RECV as c_int,
+            (&raw const bytes).cast(),
+            size_of::<usize>(),
+        )
+    };
+    assert_eq!(answer, 0);
+}
+
+fn post(client: &Client, room: &mut Room, context: usize) {
+    let list = [room.piece(0, room.len())];
+    let msg = fi_msg {
+        msg_iov: list.as_ptr(),
+        desc: std::ptr::null_mut(),
+        iov_count: 1,
+        addr: FI_ADDR_UNSPEC,
+        context: pointer(context),
+        data: 0,
+    };
+    // SAFETY: the memory stays until the buffer was released.
+    assert_eq!(unsafe { fi_recvmsg(client.endpoint.0, &msg, FI_MULTI_RECV) }, 0);
+}
+
+fn size(number: usize) -> usize {
+    [0, 8, 500, 3000][number % 4]
+}
+
+#[test]
+fn each_buffer_is_released_once_with_its_last_message() {
+    run(
+        "multi::each_buffer_is_released_once_with_its_last_message",
+        |mut role, library| {
+            let client = Client::meet(&mut role, library, &Wants::default());
+            if role.is_first() {
+                for number in 0..MESSAGES {
+                    client.send(&pattern(size(number), number), None);
+                }
+                role.meet(&client);
+                return;
+            }
+            set_min(&client, MIN);
+            let mut rooms = [Room::new(BUFFER), Room::new(BUFFER)];
+            post(&client, &mut rooms[0], 0);
+            post(&client, &mut rooms[1], 1);
+            let (mut number, mut filled, mut released) = (0, [0; 2], 0);
+            while number < MESSAGES {
+                let entry = client.next().entry();
+                let buffer = entry.op_context.addr();
+                let start = rooms[buffer].start().addr();
+                if entry.flags & FI_RECV != 0 && !entry.buf.is_null() {
+                    let at = entry.buf.addr() - start;
+                    assert_eq!(
+                        (at, entry.len),
+                        (filled[buffer], size(number)),
+                        "message {number}"
+                    );
+                    assert_eq!(
+                        rooms[buffer].bytes()[at..at + entry.len],
+                        pattern(size(number), number)
+                    );
+                    filled[buffer] += entry.len;
+                    number += 1;
+                }
+                if entry.flags & FI_MULTI_RECV != 0 {
+                    assert!(
+                        BUFFER - filled[buffer] < MIN,
+                        "released with {} bytes",
+                        filled[buffer]
+                    );
+                    (filled[buffer], released) = (0, released + 1);
+                    post(&client, &mut rooms[buffer], buffer);
+                }
+            }
+            assert!(released > 10, "{released}");
+            role.meet(&client);
+        },
+    );
+}
+
+#[test]
+fn a_cancelled_buffer_ends_so_behind_its_messages() {
+    run(
+        "multi::a_cancelled_buffer_ends_so_behind_its_messages",
+        |mut role, library| {
+            let client = Client::meet(&mut role, library, &Wants::default());
+            if role.is_first() {
+                client.send(&pattern(100, 1), None);
+                client.send(&pattern(100, 2), None);
+                role.meet(&client);
+            } else {
+                let mut room = Room::new(BUFFER);
+                post(&client, &mut room, 4);
+                let first = client.next().entry();
+                let second = client.next().entry();
+                assert_eq!((first.flags | second.flags) & FI_MULTI_RECV, 0);
+                // SAFETY: the endpoint is open.
+                assert_eq!(unsafe { fi_cancel(client.endpoint.0.cast(), pointer(4)) }, 0);
+                let failure = client.next().failure();
+                assert_eq!((failure.err, failure.op_context.addr()), (FI_ECANCELED, 4));
+                assert_eq!(room.bytes()[100..200], pattern(100, 2));
+                role.meet(&client);
+            }
+        },
+    );
+}
+
+#[test]
+fn unread_messages_wait_with_their_sender() {
+    run(
+        "multi::unread_messages_wait_with_their_sender",
+        |mut role, library| {
+            let client = Client::meet(&mut role, library, &Wants::default());
+            const MANY: usize = 30_000;
+            if role.is_first() {
+                let bytes = [7_u8; 8];
+                for number in 0..MANY {
+                    while client.try_post(&bytes, None, number) != 0 {
+                        client.read();
+                    }
+                }
+                role.meet(&client);
+            } else {
+                set_min(&client, 8);
+                let mut room = Room::new(MANY * 8);
+                post(&client, &mut room, 4);
+                let (mut messages, mut released) = (0, 0);
+                while messages < MANY {
+                    let entry = client.next().entry();
+                    messages += 1;
+                    released += usize::from(entry.flags & FI_MULTI_RECV != 0);
+                }
+                assert_eq!(released, 1);
+                assert!(room.bytes().iter().all(|byte| *byte == 7));
+                role.meet(&client);
+            }
+        },
+    );
+}

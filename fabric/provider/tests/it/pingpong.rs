@@ -1,0 +1,69 @@
+//! fi_pingpong of the installed libfabric.
+
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::pair::{text, variables};
+
+fn pingpong(test: &str, arguments: &[&str]) {
+    if let Some(reason) = doorbell_testing::skip::lacking("fi_pingpong", "libfabric-bin") {
+        return doorbell_testing::skipped(test, &reason);
+    }
+    // A port that is free now; the program does not print which it took.
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let start = |peer: &[&str]| {
+        let mut command = Command::new("fi_pingpong");
+        let port = port.to_string();
+        command
+            .args(["-p", "doorbell", "-e", "rdm", "-c"])
+            .args(arguments);
+        let flag = if peer.is_empty() { "-B" } else { "-P" };
+        command.args([flag, &port]).args(peer);
+        variables(&mut command)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let server = start(&[]);
+    let until = Instant::now() + Duration::from_secs(60);
+    // A connection would be taken for the client's: the port is looked for in the system's list.
+    let listens = || {
+        let list = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+        let list6 = std::fs::read_to_string("/proc/net/tcp6").unwrap_or_default();
+        let place = format!(":{port:04X} ");
+        (list + &list6)
+            .lines()
+            .any(|line| line.contains(&place) && line.contains(" 0A "))
+    };
+    while !listens() {
+        assert!(Instant::now() < until, "the server does not listen");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let client = start(&["127.0.0.1"]);
+    let outputs = [client, server].map(|program| program.wait_with_output().unwrap());
+    for output in &outputs {
+        println!("{}\n{}", output.status, text(output));
+    }
+    for output in &outputs {
+        assert!(output.status.success() && text(output).contains("MB/sec"));
+    }
+}
+
+#[test]
+fn messages() {
+    pingpong("pingpong::messages", &["-I", "20", "-S", "all"]);
+}
+
+#[test]
+fn tagged_messages() {
+    pingpong(
+        "pingpong::tagged_messages",
+        &["-I", "20", "-S", "all", "-m", "tagged"],
+    );
+}
