@@ -273,7 +273,7 @@ mod tests {
             ..Places::default()
         };
         let installed = at("lib/libfabric/libdoorbell-fi.so");
-        assert_eq!(places.providers(), [installed.clone()]);
+        assert_eq!(places.providers(), std::slice::from_ref(&installed));
         assert_eq!(places.reaches(&at("lib"), &installed), Ok(()));
         let apart = at("p/libdoorbell-fi.so");
         let reason = places.reaches(&at("lib"), &apart).unwrap_err();
