@@ -18,6 +18,11 @@ pub(crate) const UNBOUND: [u8; ADDRESS_LENGTH] = {
     bytes
 };
 
+/// Whether a service is a port by its number.
+fn is_port(service: &CStr) -> bool {
+    service.to_str().is_ok_and(|text| text.parse::<u16>().is_ok())
+}
+
 /// The place that a caller names: its own, or that of a peer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
@@ -43,13 +48,36 @@ impl Place {
     }
 
     /// Checks whether the place has an address. Ours are found through the endpoints that have them, and not
-    /// by the name of a host.
+    /// by the name of a host. A port alone names no place, and is passed by clients that exchange addresses.
     pub(crate) fn check(&self) -> Result<(), Clash> {
         let possible = "no name: exchange the addresses of fi_getname";
         match (&self.node, &self.service) {
             (None, None) => Ok(()),
+            (None, Some(service)) if is_port(service) => Ok(()),
             (Some(node), _) => Err(Clash::new("node", node.to_string_lossy(), possible)),
             (None, Some(service)) => Err(Clash::new("service", service.to_string_lossy(), possible)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_alone_is_let_through_and_a_host_is_not() {
+        let check = |node: Option<&CStr>, service: Option<&CStr>| {
+            // SAFETY: null or texts.
+            let place = unsafe {
+                Place::read(
+                    node.map_or(std::ptr::null(), CStr::as_ptr),
+                    service.map_or(std::ptr::null(), CStr::as_ptr),
+                    0,
+                )
+            };
+            place.check().is_ok()
+        };
+        assert!(check(None, None) && check(None, Some(c"9228")));
+        assert!(!check(None, Some(c"http")) && !check(Some(c"127.0.0.1"), Some(c"9228")));
     }
 }

@@ -318,7 +318,7 @@ fn a_node_or_service_is_refused() {
     run("getinfo::a_node_or_service_is_refused", |library| {
         for (node, service) in [
             (Some(c"localhost"), None),
-            (None, Some(c"7471")),
+            (None, Some(c"http")),
             (Some(c"g00n13s"), Some(c"1")),
         ] {
             let result = library.getinfo(library.level(), node, service, 0, None);
