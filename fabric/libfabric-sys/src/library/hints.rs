@@ -148,9 +148,13 @@ mod tests {
         let hints = library.hints_of(Some(c"made-up"), &wishes).unwrap();
         assert_eq!(hints.names()[0].provider, "made-up");
         let info = hints.as_ptr();
-        // SAFETY: the hints live, and have all attributes.
-        let (caps, domain, tx) = unsafe { ((*info).caps, *(*info).domain_attr, *(*info).tx_attr) };
-        assert_eq!(caps, FI_MSG | FI_TAGGED);
+        // SAFETY: the hints live.
+        let info = unsafe { &*info };
+        // SAFETY: they have all attributes.
+        let domain = unsafe { &*info.domain_attr };
+        // SAFETY: as above.
+        let tx = unsafe { &*info.tx_attr };
+        assert_eq!(info.caps, FI_MSG | FI_TAGGED);
         assert_eq!((domain.threading, tx.inject_size), (FI_THREAD_DOMAIN, 16));
         // No provider has this name.
         let error = library

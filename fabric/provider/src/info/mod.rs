@@ -28,6 +28,11 @@ use crate::fence::guard;
 use crate::object::give;
 use crate::{log, params};
 
+/// libfabric's own flag, in no public header (OFI_CORE_PROV_ONLY): a layer such as `ofi_rxm` looks for a
+/// provider to stand upon. There is nothing that a layer could add here, and a program without hints would
+/// get the layered entry first.
+const FOR_A_LAYER: u64 = 1 << 59;
+
 /// Lists what is offered and matches the hints: fi_getinfo(3).
 pub(crate) unsafe extern "C" fn getinfo(
     version: u32,
@@ -40,12 +45,15 @@ pub(crate) unsafe extern "C" fn getinfo(
     guard("fi_getinfo", || {
         // SAFETY: the caller has the place for the result.
         unsafe { give(info, ptr::null_mut()) }?;
+        if flags & FOR_A_LAYER != 0 {
+            return Err(Errno(FI_ENODATA));
+        }
         let level = Level::from_version(version);
         // SAFETY: null, or hints of a caller of this level, with all that they point to.
         let hints = unsafe { attributes::Hints::read(hints, level) }?;
         // SAFETY: null, or texts.
         let place = unsafe { names::Place::read(node, service, flags) };
-        // Other flags are ignored: libfabric's layers set some of their own when they look for a provider.
+        // Other flags are ignored.
         let list = find(level, &place, hints.as_ref())?;
         // SAFETY: as above.
         unsafe { give(info, list.into_pointer()) }?;
