@@ -48,6 +48,17 @@ fn without_hints_everything_is_shown() {
 }
 
 #[test]
+fn no_layer_is_answered() {
+    run("getinfo::no_layer_is_answered", |library| {
+        // OFI_CORE_PROV_ONLY, which libfabric's layers set when they look for a provider.
+        let error = library
+            .getinfo(library.level(), None, None, 1 << 59, None)
+            .unwrap_err();
+        assert_eq!(error.number, FI_ENODATA);
+    });
+}
+
+#[test]
 fn every_subset_of_the_capabilities_is_answered_by_itself_and_what_is_free() {
     let test = "getinfo::every_subset_of_the_capabilities_is_answered_by_itself_and_what_is_free";
     run(test, |library| {
