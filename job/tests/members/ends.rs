@@ -7,6 +7,17 @@ use doorbell_job::lobby::{Address, PmlMember};
 
 use super::node::{GUARD, Node, Other, config, hex, name, sockets};
 
+/// Whether all threads of a process are stopped.
+fn is_stopped(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state follows the name, which is in parentheses.
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('T'))
+    })
+}
+
 #[test]
 fn a_peer_that_is_killed_is_lost_and_others_go_on() {
     let (mut here, mut victim, mut third) = (Node::enter(), Other::start(), Other::start());
@@ -23,6 +34,12 @@ fn a_peer_that_is_killed_is_lost_and_others_go_on() {
     // A stopped process is not dead: what is sent to it waits.
     let pid = nix::unistd::Pid::from_raw(victim.pid() as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    let begun = Instant::now();
+    // It goes on for a moment on another core.
+    while !is_stopped(victim.pid()) {
+        assert!(begun.elapsed() < GUARD, "it does not stop");
+        std::thread::yield_now();
+    }
     here.send(&victim.address(), 3, "never matched");
     here.send(&third.address(), 4, "meanwhile");
     here.until("sent 4 ok");
