@@ -469,15 +469,14 @@ mod tests {
     fn the_loopback_is_usable_and_its_own_peer() {
         let here = System::here();
         let peer = Some(IpAddr::from([127, 0, 0, 1]));
-        let chain = chain(&here, &Config::default(), &"udp:lo".parse().unwrap(), peer);
-        assert_eq!(chain.verdict, Verdict::Usable, "{chain:#?}");
-        let frames = chain.steps.iter().find(|step| step.step == "frames").unwrap();
-        // On a busy machine the loopback may lose some of them.
-        let saw = &frames.saw;
-        assert!(
-            saw.starts_with("of 32 frames each, ") && !saw.contains(" 0 of "),
-            "{frames:?}"
-        );
+        // On a busy machine the loopback may lose some of the frames, but not every time.
+        let all_arrive = (0..10).any(|_| {
+            let chain = chain(&here, &Config::default(), &"udp:lo".parse().unwrap(), peer);
+            assert_eq!(chain.verdict, Verdict::Usable, "{chain:#?}");
+            let frames = chain.steps.iter().find(|step| step.step == "frames").unwrap();
+            frames.saw.contains("32 of 64 bytes")
+        });
+        assert!(all_arrive, "frames are lost in each of ten tries");
     }
 
     #[test]

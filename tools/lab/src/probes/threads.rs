@@ -125,11 +125,16 @@ mod tests {
     #[test]
     fn a_hand_over_takes_a_few_exchanges() {
         let cores = pin::allowed();
-        let measured = hand_over([cores[0], *cores.last().unwrap()]).unwrap();
-        assert!(measured.nanos > 0.0 && measured.bare_ns > 0.0);
-        // How large it is depends on what else runs here.
-        let exchanges = measured.exchanges();
-        assert!(exchanges.is_finite() && exchanges > 0.0, "{measured:?}");
+        // Other work may fall on one of the two measurements, but not every time.
+        let is_plausible = (0..10).any(|_| {
+            let measured = hand_over([cores[0], *cores.last().unwrap()]).unwrap();
+            assert!(measured.nanos > 0.0 && measured.bare_ns > 0.0);
+            measured.exchanges() > 0.1
+        });
+        assert!(
+            is_plausible,
+            "a hand-over is quicker than an exchange in each of ten tries"
+        );
         assert!(hand_over([100_000, 0]).is_err());
     }
 
