@@ -89,10 +89,12 @@ fn a_hundred_severs() {
         if round == 3 {
             before = Some(now);
         }
-        assert!(
-            before.is_none_or(|before| (0..3).all(|i| now[i] <= before[i])),
-            "{before:?} {now:?}"
-        );
+        let Some(before) = before else { continue };
+        // A connection that came to nothing is closed by later progress.
+        world.until(&format!("round {round} is back to {before:?}"), |_| {
+            let now = counts();
+            (0..3).all(|i| now[i] <= before[i])
+        });
     }
 }
 
