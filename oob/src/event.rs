@@ -41,7 +41,7 @@ pub enum Status {
 pub enum SendError {
     /// No process has this name.
     #[error("no process is named {0}: the rank is not below the number of ranks; check the rank")]
-    Nobody(Name),
+    UnknownPeer(Name),
     /// The tag is reserved for the control plane.
     #[error("tag {0} is reserved for the control plane: use one above {max}", max = crate::rml::RESERVED)]
     Reserved(u32),

@@ -49,7 +49,7 @@ impl Node {
             return Err(SendError::Reserved(tag));
         }
         if !self.is_process(to) {
-            return Err(SendError::Nobody(to));
+            return Err(SendError::UnknownPeer(to));
         }
         if self.ended {
             return Err(SendError::Ended);

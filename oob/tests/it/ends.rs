@@ -1,4 +1,4 @@
-//! How a control plane ends, by itself or with its process, and what begins anew.
+//! How a control plane ends, by itself or with its process, and what starts over.
 
 use std::time::{Duration, Instant};
 

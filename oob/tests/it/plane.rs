@@ -195,7 +195,7 @@ fn messages_to_unknown_peers_end_with_the_reason_and_can_be_given_up() {
     let unanswered = one.send(Name::new(JOB, 99), TAG, b"x".into(), None).unwrap();
     assert!(matches!(
         unanswered.wait(PATIENCE),
-        Some(Err(SendError::Nobody(_)))
+        Some(Err(SendError::UnknownPeer(_)))
     ));
     let short = Some(Duration::from_millis(200));
     let away = one.send(Name::new(JOB, 1), TAG, b"x".into(), short).unwrap();

@@ -370,7 +370,7 @@ fn a_message_to_an_unknown_rank_waits_for_the_contact_and_not_for_ever() {
     );
     let now = world.now;
     let unknown = node(&mut world, 0).send(now, name(4), TAG, Bytes::default(), None);
-    assert_eq!(unknown, Err(SendError::Nobody(name(4))));
+    assert_eq!(unknown, Err(SendError::UnknownPeer(name(4))));
     let reserved = node(&mut world, 0).send(now, name(1), 100, Bytes::default(), None);
     assert_eq!(reserved, Err(SendError::Reserved(100)));
 }
