@@ -23,7 +23,7 @@ pub enum NoPath {
     Silent,
     /// The endpoint has no subnet administrator.
     #[error("this endpoint has no subnet administrator")]
-    Nobody,
+    NoAdministrator,
 }
 
 /// Answers queries for paths. It answers at once; a slow one would keep the number and call the resolver

@@ -155,7 +155,7 @@ fn open<T>(
 impl Administration for Preload {
     fn path(&self, question: &Path) -> Answer {
         if self.paths.is_empty() {
-            return Err(NoPath::Nobody);
+            return Err(NoPath::NoAdministrator);
         }
         self.answer(question).cloned().ok_or(NoPath::Unknown)
     }

@@ -47,11 +47,11 @@ mod tests {
 
     #[test]
     fn an_unowned_address_has_no_source() {
-        for nobody in ["0.0.0.0", "::", "224.0.0.1", "ff02::1"] {
+        for stranger in ["0.0.0.0", "::", "224.0.0.1", "ff02::1"] {
             assert_eq!(
-                source_for(nobody.parse().unwrap()),
+                source_for(stranger.parse().unwrap()),
                 Err(Status::DestinationType),
-                "{nobody}"
+                "{stranger}"
             );
         }
         // An address class that is not routed.

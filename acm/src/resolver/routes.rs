@@ -134,7 +134,7 @@ impl Resolver {
                 match why {
                     sa::NoPath::Unknown => Status::NoData,
                     sa::NoPath::Silent => Status::TimedOut,
-                    sa::NoPath::Nobody => Status::NotConnected,
+                    sa::NoPath::NoAdministrator => Status::NotConnected,
                 },
             ),
         }

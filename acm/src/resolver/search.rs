@@ -4,7 +4,7 @@
 //!             known, not confirmed recently        nothing known            beyond a router
 //!                        │                             │                         │
 //!                        ▼          silent             ▼                         │
-//!                     Confirm ───────────────────► Address ──► nobody: failed   │
+//!                     Confirm ───────────────────► Address ──► no answer: fails  │
 //!                        │                             │                         │
 //!                        └──────────────┬──────────────┘                         │
 //!                                       ▼                                        ▼

@@ -222,7 +222,7 @@ impl Victim {
                     160..200 => Ok(Path::default()),
                     200..220 => Err(NoPath::Unknown),
                     220..240 => Err(NoPath::Silent),
-                    _ => Err(NoPath::Nobody),
+                    _ => Err(NoPath::NoAdministrator),
                 };
                 self.resolver.sa(self.now, id, answer);
             }
