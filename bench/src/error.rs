@@ -140,7 +140,7 @@ pub enum BenchError {
     /// The answering side received no request.
     #[error("no request came within {:.0} s: start the side that sends while this one waits, and check both addresses",
         waited.as_secs_f64())]
-    Nobody {
+    NoRequest {
         /// How long was waited.
         waited: Duration,
     },

@@ -146,7 +146,7 @@ impl ToolError {
                 BenchError::Disorder { .. } | BenchError::Damaged { .. } | BenchError::Silent { .. } => {
                     Exit::PeerLost
                 }
-                BenchError::Late { .. } | BenchError::Nobody { .. } => Exit::TimedOut,
+                BenchError::Late { .. } | BenchError::NoRequest { .. } => Exit::TimedOut,
                 BenchError::Child { exit, .. } => *exit,
                 _ => Exit::System,
             },

@@ -175,12 +175,12 @@ pub(crate) enum Answered {
 /// The answering side: every datagram goes back as it is, until an empty one, or none for some seconds.
 ///
 /// # Errors
-/// [`BenchError::Nobody`] when none came at all; when the system refuses something.
+/// [`BenchError::NoRequest`] when none came at all; when the system refuses something.
 pub(crate) fn raw_udp_answer(line: &mut Line) -> Result<Answered, BenchError> {
     match answer(line, &AtomicBool::new(false))? {
         (_, Some(_)) => Ok(Answered::Whole),
         (1.., None) => Ok(Answered::Silent),
-        (0, None) => Err(BenchError::Nobody {
+        (0, None) => Err(BenchError::NoRequest {
             waited: Duration::from_secs_f64(PATIENCE),
         }),
     }
@@ -347,7 +347,7 @@ mod tests {
         let left = std::thread::spawn(move || raw_udp_answer(&mut left).unwrap());
         send(&asking, b"x", SendFlags::empty()).unwrap();
         assert_eq!(left.join().unwrap(), Answered::Silent);
-        assert!(matches!(alone.join().unwrap(), BenchError::Nobody { .. }));
+        assert!(matches!(alone.join().unwrap(), BenchError::NoRequest { .. }));
         drop(near);
     }
 
