@@ -50,12 +50,12 @@ impl Iface {
                     };
                     (found.hit.token as u32, list, Some(found))
                 }
-                None => return Err(self.nobody(pt, true)),
+                None => return Err(self.unmatched(pt, true)),
             }
         } else {
             match table.front() {
                 Some((index, list)) => (index, list, None),
-                None => return Err(self.nobody(pt, true)),
+                None => return Err(self.unmatched(pt, true)),
             }
         };
         let Some(slot) = self.entries.at_mut(index) else {
@@ -69,7 +69,7 @@ impl Iface {
         let keeps = list == List::Overflow && !options.has(EntryOptions::UNEXPECTED_HDR_DISABLE);
         if keeps && self.headers.unclaimed >= self.limits.max_unexpected_headers {
             let tell = !options.has(EntryOptions::EVENT_FLOWCTRL_DISABLE);
-            return Err(self.nobody(pt, tell));
+            return Err(self.unmatched(pt, tell));
         }
         let (place, length, used_up) = match &mut candidate {
             Some(found) => {
@@ -126,7 +126,7 @@ impl Iface {
     /// Step 4, and step 6 where no header is left.
     #[cold]
     #[inline(never)]
-    fn nobody(&mut self, pt: u32, tell: bool) -> NiFail {
+    fn unmatched(&mut self, pt: u32, tell: bool) -> NiFail {
         if self.table(pt).is_some_and(|table| table.has_flow_control()) {
             self.auto_disable(pt, tell);
             return NiFail::PtDisabled;

@@ -20,7 +20,7 @@ use super::mutants::Mutants;
 /// The most that a peer may take (design.md section 10).
 const MOST_BYTES: usize = 40;
 /// No peer: the end of a link.
-pub(super) const NOBODY: u32 = u32::MAX;
+pub(super) const NO_PEER: u32 = u32::MAX;
 
 /// A revocation is in flight: SYS_MSG_INFLIGHT.
 pub(super) const REVOKING: u8 = 1;
@@ -65,8 +65,8 @@ impl Peer {
             refused: 0,
             flags: 0,
             epoch: 0,
-            next: NOBODY,
-            previous: NOBODY,
+            next: NO_PEER,
+            previous: NO_PEER,
         }
     }
 
@@ -122,7 +122,7 @@ impl Peer {
 
     /// Whether it is on the list of possible victims of revocations.
     pub const fn is_listed(&self) -> bool {
-        self.next != NOBODY
+        self.next != NO_PEER
     }
 
     /// Returns what may be used now.

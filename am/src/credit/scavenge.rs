@@ -4,7 +4,7 @@
 //! A search starts when a grant that the limits allowed found the bank empty. It goes around once at most,
 //! from where the last one ended, and ends early when the most revocations are in flight.
 
-use super::peer::{NOBODY, Peer, Peers, REVOKING};
+use super::peer::{NO_PEER, Peer, Peers, REVOKING};
 use super::state::CreditState;
 
 /// A CREDIT_REVOKE that is to be sent.
@@ -44,7 +44,7 @@ impl<P: Peers> CreditState<P> {
         }
         let least = self.least;
         for _ in 0..self.limits.steps {
-            if self.search == 0 || self.head == NOBODY {
+            if self.search == 0 || self.head == NO_PEER {
                 self.search = 0;
                 return None;
             }
@@ -82,10 +82,10 @@ impl<P: Peers> CreditState<P> {
     pub(super) fn list(&mut self, rank: u32) {
         let head = self.head;
         let last = match self.peers.get(head) {
-            Some(first) if head != NOBODY => first.previous,
-            _ => NOBODY,
+            Some(first) if head != NO_PEER => first.previous,
+            _ => NO_PEER,
         };
-        let (next, previous) = if last == NOBODY {
+        let (next, previous) = if last == NO_PEER {
             (rank, rank)
         } else {
             (head, last)
@@ -97,7 +97,7 @@ impl<P: Peers> CreditState<P> {
             return;
         }
         (peer.next, peer.previous) = (next, previous);
-        if last == NOBODY {
+        if last == NO_PEER {
             self.head = rank;
         } else {
             self.link(last, head, rank);
@@ -114,10 +114,10 @@ impl<P: Peers> CreditState<P> {
             return;
         }
         let (next, previous) = (peer.next, peer.previous);
-        (peer.next, peer.previous) = (NOBODY, NOBODY);
+        (peer.next, peer.previous) = (NO_PEER, NO_PEER);
         self.listed -= 1;
         if next == rank {
-            self.head = NOBODY;
+            self.head = NO_PEER;
             return;
         }
         if let Some(peer) = self.peers.get_mut(previous) {

@@ -2,7 +2,7 @@
 
 use super::config::{CreditConfig, CreditConfigError, Limits, Memory};
 use super::mutants::Mutants;
-use super::peer::{Dense, EPOCH_ENDED, NOBODY, Peer, Peers};
+use super::peer::{Dense, EPOCH_ENDED, NO_PEER, Peer, Peers};
 use super::shares::Shares;
 
 /// The credits that one process lends and has borrowed. Sans-IO: each message sent or received is one call,
@@ -87,7 +87,9 @@ impl<P: Peers> CreditState<P> {
         let fresh = move |rank: u32| fresh(&shares, (nodes, me), rank, least, listed);
         let listed = (0..nodes).filter(|&rank| fresh(rank).is_listed()).count() as u32;
         Ok(Self {
-            head: (0..nodes).find(|&rank| fresh(rank).is_listed()).unwrap_or(NOBODY),
+            head: (0..nodes)
+                .find(|&rank| fresh(rank).is_listed())
+                .unwrap_or(NO_PEER),
             peers: P::new(nodes, fresh),
             me,
             nodes,

@@ -7,7 +7,7 @@ use doorbell_fabric::message::{Arrivals, Inbound, OpError, OpId, PeerIndex};
 use doorbell_paths::{Arrival, Place, Seq, on_word};
 
 use super::in_flight::{AHEAD_MOST, WINDOW, charge};
-use super::{Core, FIRST_LEN, First, NOBODY, PeerId, Upper};
+use super::{Core, FIRST_LEN, First, NO_PEER, PeerId, Upper};
 
 /// The number, and the bit of a kind that is the link's own, in the first eight bytes as one little-endian
 /// word.
@@ -52,7 +52,7 @@ impl<U: Upper> Sink<'_, U> {
     #[cold]
     #[inline(never)]
     fn odd(&mut self, index: PeerIndex, inbound: Inbound<'_>) {
-        let name = self.names.get(index.index()).copied().unwrap_or(NOBODY);
+        let name = self.names.get(index.index()).copied().unwrap_or(NO_PEER);
         let Some(first) = inbound.read::<FIRST_LEN>(0) else {
             self.core.stats.short += 1;
             return;

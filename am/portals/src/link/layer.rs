@@ -5,7 +5,7 @@ use doorbell_fabric::message::{Body, Message};
 use doorbell_paths::{Count, Layer, PathState, PeerPaths, Reason, Timers, Word, given_back, on_event};
 
 use super::waiting::seq_of;
-use super::{Core, FIRST_LEN, First, Kept, Link, NOBODY, PeerId, kind};
+use super::{Core, FIRST_LEN, First, Kept, Link, NO_PEER, PeerId, kind};
 
 impl Core {
     /// The paths of a peer, and the timers; `None` for a peer that is lost.
@@ -116,7 +116,7 @@ impl<M: Message> Layer for Link<M> {
         for path in &mut self.core.peers[peer as usize].paths {
             path.flight.clear();
             let slot = &mut self.rails[usize::from(path.rail)];
-            slot.names[path.index.index()] = NOBODY;
+            slot.names[path.index.index()] = NO_PEER;
             slot.rail.abandon(path.index);
             slot.rail.reclaim(path.index, &mut |_, _| {});
         }
@@ -191,7 +191,7 @@ impl<M: Message> Link<M> {
             .unwrap_or_default()
             .iter()
             .copied()
-            .filter(|name| *name != NOBODY)
+            .filter(|name| *name != NO_PEER)
             .collect();
         for peer in about {
             for at in 0..self.core.peers[peer as usize].paths.len() {

@@ -62,7 +62,7 @@ use types::kind;
 pub(crate) use types::{FIRST_LEN, First, HEAD_MOST, LinkConfig, PeerId, Sizes, Upper};
 
 /// The name of a rail's peer that is none of ours.
-const NOBODY: u32 = u32::MAX;
+const NO_PEER: u32 = u32::MAX;
 /// A path that has been suspect for this time, while the peer answered over another one, is given up: not
 /// every rail does that.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -236,9 +236,9 @@ impl<M: Message> Link<M> {
             return Err(unreachable("it has 64 paths already"));
         }
         if slot.names.len() <= index.index() {
-            slot.names.resize(index.index() + 1, NOBODY);
+            slot.names.resize(index.index() + 1, NO_PEER);
         }
-        if slot.names[index.index()] != NOBODY {
+        if slot.names[index.index()] != NO_PEER {
             return Err(unreachable("this address is another peer's"));
         }
         slot.names[index.index()] = peer.0;

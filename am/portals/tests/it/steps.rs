@@ -104,7 +104,7 @@ impl Hands {
         } else {
             part(&self.memory, at, length)
         };
-        let everybody = if setting.kind.logical {
+        let any = if setting.kind.logical {
             Process::rank(ANY)
         } else {
             Process::physical(NID_ANY, PID_ANY)
@@ -117,7 +117,7 @@ impl Hands {
             ct: shape.is_counted.then_some(self.cts[OF_ENTRIES]),
             uid: shape.uid.unwrap_or(ANY),
             options: shape.options,
-            match_id: from.unwrap_or(everybody),
+            match_id: from.unwrap_or(any),
             match_bits: shape.match_bits,
             ignore_bits: shape.ignore_bits,
             min_free: shape.min_free,

@@ -99,9 +99,12 @@ fn what_can_never_be_had_is_refused_at_once() {
         x.take(0, &mut Ask::new(0)),
         Err(NoCredits::TooMany { asked: 0, most: 4 })
     );
-    for nobody in [1, 3, u32::MAX] {
-        assert_eq!(x.take(nobody, &mut Ask::new(1)), Err(NoCredits::NoPeer(nobody)));
-        assert!(!x.has(nobody, 1));
+    for stranger in [1, 3, u32::MAX] {
+        assert_eq!(
+            x.take(stranger, &mut Ask::new(1)),
+            Err(NoCredits::NoPeer(stranger))
+        );
+        assert!(!x.has(stranger, 1));
     }
 }
 
@@ -424,17 +427,17 @@ fn a_peer_that_breaks_the_protocol_is_named_and_changes_nothing() {
     };
     assert_eq!(y.replied(1, byte(true, 0, 1)), Err(not));
     assert_eq!(y.returned(1, 1, true), Err(Violation::NotRevoked { rank: 1 }));
-    for nobody in [0, 3, u32::MAX] {
+    for stranger in [0, 3, u32::MAX] {
         assert_eq!(
-            y.arrived(nobody, byte(false, 0, 1)),
-            Err(Violation::NoPeer(nobody))
+            y.arrived(stranger, byte(false, 0, 1)),
+            Err(Violation::NoPeer(stranger))
         );
         assert_eq!(
-            y.replied(nobody, byte(false, 0, 1)),
-            Err(Violation::NoPeer(nobody))
+            y.replied(stranger, byte(false, 0, 1)),
+            Err(Violation::NoPeer(stranger))
         );
-        assert_eq!(y.revoked(nobody, false), Err(Violation::NoPeer(nobody)));
-        assert_eq!(y.returned(nobody, 1, false), Err(Violation::NoPeer(nobody)));
+        assert_eq!(y.revoked(stranger, false), Err(Violation::NoPeer(stranger)));
+        assert_eq!(y.returned(stranger, 1, false), Err(Violation::NoPeer(stranger)));
     }
     assert_eq!(format!("{y:?}"), before);
     y.search_for_victims();

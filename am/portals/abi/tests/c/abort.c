@@ -56,7 +56,7 @@ int main(void)
     OK(PtlNIInit(PTL_IFACE_DEFAULT, PTL_NI_MATCHING | PTL_NI_PHYSICAL, PTL_PID_ANY, NULL, NULL, &ni));
     OK(PtlCTAlloc(ni, &ct));
     OK(PtlEQAlloc(ni, 1, &eq));
-    /* Nobody waits: nothing to be ended. */
+    /* No call waits: there is nothing to end. */
     PtlAbort();
     IS(PtlEQPoll(&eq, 1, 1, &event, &at), PTL_EQ_EMPTY);
     for (int round = 0; round < 3; round++) {

@@ -62,11 +62,11 @@ int main(void)
     OK(PtlMDBind(ni, &of, &put));
     OK(PtlPut(put, 0, 8, PTL_CT_ACK_REQ, peer, index, 0, 0, NULL, 0));
     CHECK(meet_reach(acked, 1).failure == 1);
-    /* Nobody is there. */
-    ptl_process_t nobody = all[meet_rank];
-    nobody.phys.pid = 1000;
+    /* No entry matches. */
+    ptl_process_t other = all[meet_rank];
+    other.phys.pid = 1000;
     OK(PtlCTSet(done, (ptl_ct_event_t){0, 0}));
-    OK(PtlGet(md, 0, 8, nobody, index, 0, 0, NULL));
+    OK(PtlGet(md, 0, 8, other, index, 0, 0, NULL));
     CHECK(meet_reach(done, 1).failure == 1);
 
     CHECK(meet_reach(seen, 4).success >= 4);
