@@ -56,7 +56,7 @@ pub(crate) fn counters(args: &CountersArgs) -> Result<ExitCode, ToolError> {
         return match args.process {
             Some(process) => Err(ToolError::Usage(why_none(process))),
             None => {
-                console::print(&format!("{NOBODY}\n"))?;
+                console::print(&format!("{NO_RANK}\n"))?;
                 Ok(Exit::Done.into())
             }
         };
@@ -90,7 +90,7 @@ pub(crate) fn counters(args: &CountersArgs) -> Result<ExitCode, ToolError> {
 }
 
 /// What is printed where no rank was found.
-const NOBODY: &str = "no rank runs here that counts: jobs of this user are found while they run, with counters.place as it is by default";
+const NO_RANK: &str = "no rank runs here that counts: jobs of this user are found while they run, with counters.place as it is by default";
 
 /// Returns why a process has nothing to show.
 fn why_none(process: u32) -> String {

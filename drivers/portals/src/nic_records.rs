@@ -537,7 +537,7 @@ mod tests {
         }
     }
 
-    const NOBODY: Process = Process::rank(7);
+    const TARGET: Process = Process::rank(7);
     const SENDS: Part = Part::Sends {
         acked: true,
         replied: false,
@@ -548,13 +548,13 @@ mod tests {
         let mut records = NicRecords::default();
         let descriptor = md(true);
         records.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
-        let word = records.start_operation(&[(5, SENDS)], 99, NOBODY);
+        let word = records.start_operation(&[(5, SENDS)], 99, TARGET);
         records.released(5);
         assert_eq!(records.counts(), [1, 1, 0, 0]);
         // SEND, then ACK.
         assert_eq!(records.of_operation(word).unwrap().user_ptr, 99);
         assert_eq!(records.counts(), [1, 1, 0, 0]);
-        assert_eq!(records.of_operation(word).unwrap().target, Some(NOBODY));
+        assert_eq!(records.of_operation(word).unwrap().target, Some(TARGET));
         assert_eq!(records.counts(), [0, 0, 0, 0]);
         assert_eq!(records.of_operation(word), None);
     }
@@ -564,10 +564,10 @@ mod tests {
         let mut records = NicRecords::default();
         let descriptor = md(true);
         records.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
-        let old = records.start_operation(&[(5, SENDS)], 1, NOBODY);
+        let old = records.start_operation(&[(5, SENDS)], 1, TARGET);
         records.released(5);
         records.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
-        let new = records.start_operation(&[(5, SENDS)], 2, NOBODY);
+        let new = records.start_operation(&[(5, SENDS)], 2, TARGET);
         // The end of the old one's operation is not that of the new one's.
         records.of_operation(old).unwrap();
         records.of_operation(old).unwrap();
@@ -583,9 +583,9 @@ mod tests {
         let mut records = NicRecords::default();
         let descriptor = md(false);
         records.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
-        let first = records.start_operation(&[(5, SENDS)], 99, NOBODY);
+        let first = records.start_operation(&[(5, SENDS)], 99, TARGET);
         for _ in 0..1000 {
-            assert_eq!(records.start_operation(&[(5, SENDS)], 99, NOBODY), first);
+            assert_eq!(records.start_operation(&[(5, SENDS)], 99, TARGET), first);
         }
         records.cancel_operation(first);
         records.released(5);
@@ -599,7 +599,7 @@ mod tests {
         let mut records = NicRecords::default();
         let descriptor = md(true);
         records.bound(5, &descriptor, Held::new(descriptor.memory.clone()));
-        let word = records.start_operation(&[(5, Part::Receives)], 1, NOBODY);
+        let word = records.start_operation(&[(5, Part::Receives)], 1, TARGET);
         records.cancel_operation(word);
         records.released(5);
         assert_eq!(records.counts(), [0, 0, 0, 0]);

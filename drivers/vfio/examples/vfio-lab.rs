@@ -3,7 +3,7 @@
 //! ```text
 //! vfio-lab chain BDF [KIB]     walks the steps to the open device; ends with 3 where one is broken
 //! vfio-lab use BDF...          opens all at once, and tries all that a driver needs
-//! vfio-lab hold BDF            keeps one open until somebody wants it back, or two minutes have passed
+//! vfio-lab hold BDF            keeps one open until its owner requests it back, or two minutes have passed
 //! ```
 //!
 //! `WAY=cdev` takes the device's own file and an iommufd instead of its group.
@@ -194,7 +194,7 @@ fn interrupts(claim: &Claim) -> Outcome {
         "the last vector did not raise its event",
     )?;
     must(events[0].take() == 0, "another vector raised its event")?;
-    // Anew, with fewer.
+    // Again, with fewer.
     claim.enable_msix(&events[..1])?;
     let many = vec![events[0]; vectors as usize + 1];
     let refused = claim.enable_msix(&many);

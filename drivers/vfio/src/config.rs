@@ -22,7 +22,7 @@ const HAS_CAPABILITIES: u16 = 1 << 4;
 const MSIX: u8 = 0x11;
 
 /// The value that reads from a removed device return.
-const NOBODY: u16 = 0xffff;
+const NO_DEVICE: u16 = 0xffff;
 
 /// The configuration space of a device.
 #[derive(Clone, Copy, Debug)]
@@ -80,10 +80,10 @@ impl<'a> Config<'a> {
     /// [`Error::Unreadable`] when the device no longer responds.
     pub fn identity(self) -> Result<(u16, u16), Error> {
         match self.read16(VENDOR)? {
-            NOBODY => Err(Error::Unreadable {
+            NO_DEVICE => Err(Error::Unreadable {
                 device: self.device.name().to_owned(),
                 what: "its vendor in the configuration space".to_owned(),
-                found: format!("{NOBODY:#06x}, as if no device responded"),
+                found: format!("{NO_DEVICE:#06x}, as if no device responded"),
             }),
             vendor => Ok((vendor, self.read16(DEVICE)?)),
         }
@@ -112,7 +112,7 @@ impl<'a> Config<'a> {
             self.write16(COMMAND, wanted)?;
         }
         let found = self.read16(COMMAND)?;
-        if (found & BUS_MASTER != 0) == on && found != NOBODY {
+        if (found & BUS_MASTER != 0) == on && found != NO_DEVICE {
             return Ok(());
         }
         Err(Error::Unreadable {

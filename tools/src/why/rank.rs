@@ -26,13 +26,13 @@ pub(super) fn why(args: &WhyArgs, rank: u32) -> Result<Why, ToolError> {
         .filter(|one| !one.rails.is_empty())
         .collect();
     if from.is_empty() {
-        return Err(nobody(args, rank, &found));
+        return Err(no_such_rank(args, rank, &found));
     }
     Ok(Why::new(args, Vec::new(), from, None))
 }
 
 /// Returns why there is no result, and which other call has one.
-fn nobody(args: &WhyArgs, rank: u32, found: &[Snapshot]) -> ToolError {
+fn no_such_rank(args: &WhyArgs, rank: u32, found: &[Snapshot]) -> ToolError {
     const FOUND: &str = "jobs of this user are found while they run, with counters.place as it is by default";
     ToolError::Usage(match (args.job, found) {
         (Some(pid), []) => format!("process {pid} has no counter file; {FOUND}"),
