@@ -133,6 +133,11 @@ const RULES: &[Rule] = &[
         instead: "requests, queries, looks up, calls",
     },
     Rule {
+        phrases: &["anew"],
+        fine: Fine::Never,
+        instead: "again, starts over, restarts",
+    },
+    Rule {
         phrases: &["knew of", "know of", "knows of"],
         fine: Fine::Never,
         instead: "has an entry for, has discovered, knows",
@@ -287,6 +292,7 @@ mod tests {
             ("It tells the peer.", &["tells"]),
             ("It takes\nleave of its peers.", &["takes leave"]),
             ("This is nobody's page.", &["nobody"]),
+            ("The queues are made anew.", &["anew"]),
         ] {
             assert_eq!(found(text), expected, "{text}");
         }

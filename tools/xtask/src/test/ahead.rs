@@ -20,7 +20,7 @@ const BUILT: &[&str] = &["release", "loom", "asan", "fuzz", "instructions"];
 
 /// Returns the names of the steps among `later` whose programs can be built ahead, where they are to be once
 /// `now` begins; none where the build that is running goes on.
-pub(super) fn anew(now: &Step, later: &[Step]) -> Option<Vec<&'static str>> {
+pub(super) fn restarted(now: &Step, later: &[Step]) -> Option<Vec<&'static str>> {
     // The first that builds for a good while itself.
     let begins = now.name == "clippy" || BUILT.contains(&now.name);
     let is_built = |step: &&Step| BUILT.contains(&step.name);
@@ -113,7 +113,7 @@ mod tests {
             work: Work::Lock,
         };
         let plan = ["fmt", "clippy", "test", "soak", "release", "loom", "fuzz"].map(step);
-        let at = |index: usize| anew(&plan[index], &plan[index + 1..]);
+        let at = |index: usize| restarted(&plan[index], &plan[index + 1..]);
         assert_eq!(at(0), None);
         assert_eq!(at(1).unwrap(), ["release", "loom", "fuzz"]);
         assert_eq!((at(2), at(3)), (None, None), "it goes on");

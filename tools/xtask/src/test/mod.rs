@@ -207,8 +207,10 @@ impl Runner<'_> {
                 asides.push((step, self.begin(step)));
             } else {
                 let later = &chosen[index + 1..];
-                let anew = (self.whole && !fast).then(|| ahead::anew(step, later)).flatten();
-                if let Some(names) = anew {
+                let names = (self.whole && !fast)
+                    .then(|| ahead::restarted(step, later))
+                    .flatten();
+                if let Some(names) = names {
                     // First the one ends, then the other begins. What it needs is only ever missing for
                     // speed.
                     drop(ahead.take());
