@@ -3,8 +3,8 @@
 //! ```text
 //!   63                           20 19            0
 //!  ┌───────────────────────────────┬───────────────┐
-//!  │ stay: odd while somebody lives│ room          │
-//!  │ there, even while nobody does │               │
+//!  │ stay: odd while the room has a│ room          │
+//!  │ guest, even while it is free  │               │
 //!  └───────────────────────────────┴───────────────┘
 //! ```
 //!

@@ -165,7 +165,7 @@ impl Wheel {
         }
     }
 
-    /// Places all guests of a slot anew.
+    /// Places all guests of a slot again.
     fn empty(&mut self, end: u32, deadline_of: &mut impl FnMut(u32) -> u64) {
         let mut at = self.links[end as usize].next;
         if at == end {

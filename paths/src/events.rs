@@ -82,7 +82,7 @@ fn reached<L: Layer>(layer: &mut L, now: Time, peer: u32, at: usize, life: Life)
     let Some(path) = paths.get_mut(at) else { return };
     path.begin(life);
     let first = path.probes.meet();
-    // The peer has begun anew, too.
+    // The peer has started over, too.
     paths.forget_news(at);
     if first && paths.any(|path| path.probes.unmet_since().is_some()) {
         timers.watch(peer, paths); // there is a path now that others are doubted by

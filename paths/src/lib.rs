@@ -54,7 +54,7 @@
 //!   and not executed again;
 //! * one that a rail executes by itself, in memory that was exposed over it, ends with its path
 //!   ([`Layer::take_back`]): its key is withdrawn first, so that a late write changes nothing. A put or get
-//!   is then begun anew over another path, before any operation behind it; an atomic never goes this way,
+//!   is then restarted over another path, before any operation behind it; an atomic never goes this way,
 //!   since it is not known whether it was executed;
 //! * a fence waits for the numbers before it ([`Seq`]), and a counter or completion is raised once, when its
 //!   number is taken.

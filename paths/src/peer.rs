@@ -173,7 +173,7 @@ impl PeerPaths {
         self.news.last().copied()
     }
 
-    /// The peer was notified that a path broke, or the path is back: the peer has begun anew, too.
+    /// The peer was notified that a path broke, or the path is back: the peer has started over, too.
     pub(crate) fn forget_news(&mut self, at: usize) {
         self.news.retain(|(known, _)| *known != at);
     }

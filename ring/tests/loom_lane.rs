@@ -167,7 +167,7 @@ fn data_is_not_rewritten_while_it_is_read() {
 }
 
 /// Messages shown as not consumed have their bytes, wherever the receiver is between storing one index and
-/// the other: the data of a consumed one is written anew only when it is not shown any more.
+/// the other: the data of a consumed one is overwritten only when it is not shown any more.
 #[test]
 fn what_is_shown_as_not_consumed_is_whole() {
     bounded(|| {

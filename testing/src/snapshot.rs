@@ -1,6 +1,6 @@
 //! Tables of transitions as text: what the code has is compared with a file of the repository, so that no
 //! transition changes unnoticed in a review. With `DOORBELL_SNAPSHOTS=write` in the environment, the tests
-//! write the files anew.
+//! write the files again.
 
 use std::fmt::{Debug, Write};
 

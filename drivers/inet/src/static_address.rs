@@ -161,7 +161,7 @@ mod tests {
             |name| match name {
                 "one" => Ok(true),
                 "two" => Ok(false),
-                _ => Err("nobody".to_owned()),
+                _ => Err("unknown".to_owned()),
             },
         )
     }
@@ -175,7 +175,7 @@ mod tests {
         for (text, gateway, word) in [
             ("two=10.0.0.5/24", None, "no IP address is set"),
             ("10.0.0.5/24 one=10.0.0.6/24", None, "more than one"),
-            ("three=10.0.0.5/24", None, "is nobody"),
+            ("three=10.0.0.5/24", None, "is unknown"),
             ("10.0.0.5", None, "not a host's address"),
             ("10.0.0.0/24", None, "not a host's address"),
             ("10.0.0.255/24", None, "not a host's address"),

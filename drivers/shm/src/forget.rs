@@ -2,7 +2,7 @@
 //!
 //! Each end numbers its acquaintances, one after the other over all peers: this is a peer's *term*, counted
 //! up by each `forget`. A hello names the sender's term, and the receiver's as far as it is known; a welcome
-//! names the receiver's. So an end that begins anew is not taken for the one that it was before:
+//! names the receiver's. So an end that starts over is not taken for the one that it was before:
 //!
 //! | the hello's term; ours in it | what is done |
 //! |---|---|
@@ -49,7 +49,7 @@ impl Places {
 pub(crate) enum Acquaintance {
     /// It is of the present one, or begins the first.
     Same,
-    /// The peer has forgotten us, and begins anew.
+    /// The peer has forgotten us, and starts over.
     Newer,
     /// It is of one that is over.
     Older,
@@ -93,7 +93,7 @@ impl Peer {
     }
 }
 
-/// Drops the hellos whose senders have begun anew since, by a later one of the same call; returns how many.
+/// Drops the hellos whose senders have started over since, by a later one of the same call; returns how many.
 pub(crate) fn drop_older(greetings: &mut Vec<(ReceivedHello, OwnedFd)>) -> u64 {
     let before = greetings.len();
     let mut newest = HashMap::new();

@@ -69,8 +69,8 @@ impl Tx {
         let ours = sides(&object, Protection::ReadWrite, FRONT_WORDS)?;
         object.seal_against_new_writers()?;
         let growth = Growth::begin(geometry, ours.words.clone())?;
-        let nobody = Area::heap(lane::CONTROL_BYTES).map_err(ring)?;
-        let lane = Producer::attach_partly(geometry, ours.area, nobody, growth.backing()).map_err(ring)?;
+        let unused = Area::heap(lane::CONTROL_BYTES).map_err(ring)?;
+        let lane = Producer::attach_partly(geometry, ours.area, unused, growth.backing()).map_err(ring)?;
         Ok(Self {
             lane,
             words: ours.words,

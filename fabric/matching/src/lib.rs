@@ -7,9 +7,9 @@
 //!            arrive(key, len)                                    post(entry)
 //!                  |                                                  |
 //!   PRIORITY list, earliest posted first              kept messages, earliest arrived first
-//!                  | nobody                                           | none
+//!                  | no match                                         | none
 //!   OVERFLOW list, earliest posted first              linked on its list, behind all earlier ones
-//!                  | nobody
+//!                  | no match
 //!             keep(key, len, token)
 //! ```
 //!
@@ -33,7 +33,7 @@
 //! let hit = matcher.arrive(MatchKey::new(0, 3, 42), 8).expect("a receive waits for it");
 //! assert_eq!((hit.token, hit.offset, hit.length, hit.unlinked), (7, 0, 8, true));
 //!
-//! // Nobody waits for the second one: keep it, and the next receive finds it.
+//! // No receive waits for the second one: keep it, and the next receive finds it.
 //! let key = MatchKey::new(0, 3, 42);
 //! assert!(matcher.arrive(key, 8).is_none());
 //! matcher.keep(key, 8, 1001);

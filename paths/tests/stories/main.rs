@@ -70,7 +70,7 @@ fn a_path_that_returns_beside_another_proves_itself_and_for_longer_when_it_broke
         assert!((4..=6).contains(&probes), "{probes} probes in {hold} ms");
     }
     assert_eq!(stage.ends[0].counted(Count::Returned), 4);
-    // After a calm time it begins anew.
+    // After a calm time it starts over.
     stage.pass(20_000);
     stage.unplug(0);
     stage.plug(0, 100);

@@ -217,8 +217,8 @@ fn receives_of_every_endpoint_of_a_lost_rank_end() {
     );
     assert!(world.pmls[1].test(late).unwrap().is_err(), "at once");
     assert!(world.pmls[1].test(waiting).is_none());
-    let nobody = world.pmls[1].recv_loan(Source::Endpoint(Rank(3), 0), 0, 7, 0, into[0].room());
-    assert!(matches!(nobody, Err(PmlError::NoSuchRank { rank: 3, size: 3 })));
+    let refused = world.pmls[1].recv_loan(Source::Endpoint(Rank(3), 0), 0, 7, 0, into[0].room());
+    assert!(matches!(refused, Err(PmlError::NoSuchRank { rank: 3, size: 3 })));
 }
 
 #[test]

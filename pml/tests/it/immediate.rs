@@ -134,8 +134,8 @@ fn messages_to_ourselves_bring_data() {
 #[test]
 fn ranks_that_are_not_there_are_refused() {
     let mut world = pair();
-    let nobody = world.pmls[0].set_immediate(Rank(2), Some(1));
-    assert!(matches!(nobody, Err(PmlError::NoSuchRank { rank: 2, size: 2 })));
+    let refused = world.pmls[0].set_immediate(Rank(2), Some(1));
+    assert!(matches!(refused, Err(PmlError::NoSuchRank { rank: 2, size: 2 })));
     world.net.change(Change::RankDeath(1));
     world.until("rank 1 is lost", |world| world.pmls[0].lost(Rank(1)).is_some());
     let lost = world.pmls[0].set_immediate(Rank(1), Some(1));

@@ -282,7 +282,7 @@ fn a_number_is_used_again_when_no_operation_refers_to_it() {
     assert_eq!(lobby.members[0].pml.add_peer().unwrap(), gone);
 }
 
-/// The books of the window, the sequence and immediate data begin anew with each peer of a number.
+/// The books of the window, the sequence and immediate data start over with each peer of a number.
 #[test]
 fn a_number_that_is_used_again_is_that_of_a_fresh_peer() {
     let mut lobby = Lobby::new(3, 1, 7, SimConfig::default(), |config| {

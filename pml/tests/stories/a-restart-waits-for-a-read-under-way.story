@@ -1,6 +1,6 @@
 # The receiver reads the sender's memory, and its rail breaks, but the read has not ended: it may still write our memory.
 #
-# Nobody may be told that the receiver is ready before the read has ended, whatever the sender says meanwhile.
+# The receiver reports that it is ready only once the read has ended, whatever the sender sends meanwhile.
 
 set protocol get
 

@@ -124,10 +124,10 @@ impl<E: End> Player<E> {
         self.sends.len() + self.receives.len()
     }
 
-    /// What waits for longer than `most`, if anything began neither later than that nor before `anew`.
-    pub(crate) fn overdue(&self, now: Time, anew: Time, most: Duration) -> Option<String> {
+    /// What waits for longer than `most`, if anything began neither later than that nor before `restart`.
+    pub(crate) fn overdue(&self, now: Time, restart: Time, most: Duration) -> Option<String> {
         let all = self.sends.iter().chain(&self.receives);
-        let late = all.filter(|open| now.since(open.since.max(anew)) > most);
+        let late = all.filter(|open| now.since(open.since.max(restart)) > most);
         late.filter_map(|open| {
             let why = self.end.explain(&open.request)?;
             Some(format!("since {}: {why}", open.since))

@@ -106,7 +106,7 @@ fn messages_of_a_caller_that_has_ended_still_arrive() {
     assert_eq!(events(&mut b), [EventKind::PeerUp, closed]);
 }
 
-/// A sender that gives up and connects anew is reported anew; other waiting senders are not.
+/// A sender that gives up and connects again is reported again; other waiting senders are not.
 #[test]
 fn each_call_is_reported_once() {
     let (mut a, mut b, to_b, name) = half();

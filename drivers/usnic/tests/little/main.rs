@@ -218,7 +218,7 @@ fn what_a_device_writes_and_cannot_be_is_counted_and_the_rail_goes_on() {
         (Lie::NoEnd, false),
         (Lie::Length(0), false),
     ];
-    for (lie, anew) in lies {
+    for (lie, again) in lies {
         let mut pair = Pair::new(&config());
         let before = pair.b.stats();
         pair.vic.lie(1, lie);
@@ -234,7 +234,7 @@ fn what_a_device_writes_and_cannot_be_is_counted_and_the_rail_goes_on() {
         let after = pair.b.stats();
         assert_eq!(
             after.resets - before.resets,
-            u64::from(anew),
+            u64::from(again),
             "{lie:?}: {after:?}"
         );
         let strange =

@@ -2,7 +2,7 @@
 //! of our own.
 //!
 //! ```text
-//!   shared memory   alone: lo                   whoever listens is heard by nobody else
+//!   shared memory   alone: lo                   no other process can connect
 //!   network         one: v0 10.79.0.1 ───────── two: v0 10.79.0.2
 //! ```
 //!

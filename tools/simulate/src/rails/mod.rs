@@ -67,7 +67,7 @@ pub struct Counts {
     pub broken: u64,
     /// Ways that were taken back.
     pub returned: u64,
-    /// Transfers that began anew over another way.
+    /// Transfers that restarted over another path.
     pub restarts: u64,
     /// Messages that a rail gave back and another one carried.
     pub resent: u64,

@@ -296,7 +296,7 @@ fn of_two_hosts_with_one_name_the_one_that_answered_is_returned_as_long_as_it_do
         let Some(hosts) = Hosts::new(test, &words) else {
             return;
         };
-        // An address that comes later is a change of its host, which is resolved anew then.
+        // An address that comes later is a change of its host, which is resolved again then.
         for host in 0..3 {
             let of_the_link = |state: &Value| addresses(state).iter().any(|own| own.starts_with("fe80"));
             hosts.at(host).until("it has an address of the link", of_the_link);
