@@ -170,16 +170,20 @@ impl PmlLayer {
             return;
         };
         let is_reported = self.lost.iter().all(|(other, _)| *other != rank);
-        let peer = self.pml.peer(rank);
-        let is_bare = peer.is_none_or(|peer| peer.unexpected == 0 && peer.held == 0);
         if self.book.is_owned(rank) {
             return;
         }
-        if is_reported && is_bare {
+        if is_reported && self.is_bare(rank) {
             self.leave(desk, rank);
         } else {
             self.fading.push_back(rank);
         }
+    }
+
+    /// Whether no message of a peer is kept.
+    fn is_bare(&self, rank: Rank) -> bool {
+        let peer = self.pml.peer(rank);
+        peer.is_none_or(|peer| peer.unexpected == 0 && peer.held == 0)
     }
 }
 
@@ -394,11 +398,12 @@ impl Member<PmlLayer> {
             });
         }
         if let Some(rank) = layer.book.find(&id) {
-            if layer.book.is_owned(rank) || !layer.book.is_lost(rank) {
+            // What a lost one has sent can still be received, under the number that it was sent by.
+            if layer.book.is_owned(rank) || !layer.book.is_lost(rank) || !layer.is_bare(rank) {
                 layer.book.own(rank);
                 return Ok(rank);
             }
-            // It was never looked up and has gone: it may be called again.
+            // It was never looked up, has gone, and has left nothing: it may be called again.
             layer.leave(&self.desk, rank);
         }
         let rank = layer.add(id)?;

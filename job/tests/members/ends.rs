@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use doorbell_job::Error;
 use doorbell_job::lobby::{Address, PmlMember};
+use doorbell_pml::Source;
 
 use super::node::{GUARD, Node, Other, config, hex, name, sockets};
 
@@ -132,6 +133,20 @@ fn the_last_message_of_one_that_closes_arrives() {
         assert!(start.elapsed() < GUARD, "{} peers", here.member.peers());
         here.turn();
     }
+}
+
+#[test]
+fn what_a_peer_has_sent_before_its_end_is_received_by_its_address() {
+    let (mut here, mut other) = (Node::enter(), Other::start());
+    here.pause();
+    other.tell(&format!("send {} 1 last words", hex(&here.address())));
+    other.tell("close");
+    here.until("lost");
+    // It is looked up for the first time.
+    let rank = here.member.resolve(&other.address()).unwrap();
+    here.receive_of(Source::Rank(rank));
+    here.until(&format!("got 1 from {}: last words", name(&other.address())));
+    other.until("closed");
 }
 
 #[test]

@@ -54,8 +54,20 @@ impl Node {
     }
 
     fn receive(&mut self) {
+        self.receive_of(Source::Any);
+    }
+
+    /// Receives nothing more, until [`Node::receive_of`]: what comes is kept.
+    pub(crate) fn pause(&mut self) {
+        if let Some(receive) = self.receive.take() {
+            self.member.pml().cancel(receive);
+        }
+    }
+
+    /// Posts the receive for the next message of a source.
+    pub(crate) fn receive_of(&mut self, from: Source) {
         let args = RecvArgs {
-            from: Source::Any,
+            from,
             context: CONTEXT,
             tag: 0,
             ignore: u64::MAX,
