@@ -5,7 +5,7 @@
 //!                                  └─ the member's set: rails, listener, timer (see `watch`)
 //! ```
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     descriptors: Option<Descriptors>,
-    /// Whether a client sleeps, or is about to.
+    /// Whether a client sleeps, is about to, or has slept: it rings once too often rather than never.
     awaited: bool,
     /// Whether the descriptor is readable.
     rung: bool,
@@ -50,8 +50,8 @@ impl Bell {
     }
 
     /// The descriptor for the client's own event loop, where there is one.
-    pub(crate) fn descriptor(&self) -> Option<RawFd> {
-        self.descriptors.as_ref().map(|both| both.set.as_raw_fd())
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptors.as_ref().map(|both| both.set.as_fd())
     }
 
     /// A copy of the descriptor, to be slept on without the domain's lock.
@@ -72,12 +72,6 @@ impl Bell {
     pub(crate) fn await_next(&mut self) {
         self.hush();
         self.awaited = true;
-    }
-
-    /// No client sleeps any more.
-    #[inline]
-    pub(crate) fn give_up(&mut self) {
-        self.awaited = false;
     }
 
     /// There is something: wakes who sleeps.
@@ -140,7 +134,7 @@ mod tests {
         let mut bell = Bell::silent();
         bell.await_next();
         bell.ring();
-        assert_eq!(bell.descriptor(), None);
+        assert!(bell.descriptor().is_none());
         assert_eq!(bell.copy().unwrap_err(), Errno::BADF);
     }
 }

@@ -106,6 +106,20 @@ impl Domain {
     /// call must not run another one.
     #[inline]
     pub(crate) fn run<A: Answer>(&self, call: &'static str, work: impl FnOnce(&mut State) -> Result<A>) -> A {
+        self.enter(call, |state| work(state.awake()))
+    }
+
+    /// As [`Domain::run`], for a part of a call that sleeps.
+    pub(crate) fn run_among_sleepers<A: Answer>(
+        &self,
+        call: &'static str,
+        work: impl FnOnce(&mut State) -> Result<A>,
+    ) -> A {
+        self.enter(call, |state| state.among_sleepers(work))
+    }
+
+    #[inline]
+    fn enter<A: Answer>(&self, call: &'static str, work: impl FnOnce(&mut State) -> Result<A>) -> A {
         self.fence.run(call, || {
             let _guard = self
                 .lock
@@ -113,7 +127,7 @@ impl Domain {
                 .map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
             // SAFETY: the lock is held, or the client makes one call at a time, as it promised by the model
             // FI_THREAD_DOMAIN; and no call runs another one.
-            work(unsafe { &mut *self.state.get() }.awake())
+            work(unsafe { &mut *self.state.get() })
         })
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ use crate::fabric::{self, Fabric};
 use crate::fence::Fence;
 use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back, taken, this};
 use crate::refuse::{self, Table};
+use crate::sleep::Limit;
 use crate::wait::{WaitKind, WaitSet};
 
 /// The events that a queue of no size has room for.
@@ -186,14 +187,13 @@ impl EventQueue {
         Ok(count as isize)
     }
 
-    /// Sleeps until something is unread, at most until this time. Returns whether time is left.
-    fn sleep(bell: &OwnedFd, until: Option<Instant>) -> Result<bool> {
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        if left.is_some_and(|left| left.is_zero()) {
+    /// Sleeps until something is unread, or this time is over. Returns whether time was left.
+    fn sleep(bell: &OwnedFd, left: Duration) -> Result<bool> {
+        if left.is_zero() {
             return Ok(false);
         }
-        let limit = left.map(doorbell_fabric::poll::timespec);
-        match poll(&mut [PollFd::new(bell, PollFlags::IN)], limit.as_ref()) {
+        let limit = doorbell_fabric::poll::timespec(left);
+        match poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&limit)) {
             Ok(_) | Err(System::INTR) => Ok(true),
             Err(error) => Err(Errno(error.raw_os_error())),
         }
@@ -254,18 +254,15 @@ fn make_waits(attributes: &fi_eq_attr) -> Result<Option<Waits>> {
     }
     let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
         .map_err(|error| Errno(error.raw_os_error()))?;
-    let set = if kind == WaitKind::Set {
-        // SAFETY: the caller's wait set, or null.
-        let set = unsafe { object::find::<WaitSet>(attributes.wait_set.cast()) }?;
-        set.add(bell.as_fd())?;
-        Some(Held::new(set))
-    } else {
-        None
-    };
+    // SAFETY: the caller's wait set, or null.
+    let set = unsafe { kind.set(attributes.wait_set) }?;
+    if let Some(set) = set {
+        set.watch_events(bell.as_fd())?;
+    }
     Ok(Some(Waits {
         bell,
         kind,
-        _set: set,
+        _set: set.map(Held::new),
     }))
 }
 
@@ -281,7 +278,7 @@ unsafe extern "C" fn control(eq: *mut fid, command: c_int, argument: *mut c_void
     // SAFETY: the table belongs to event queues.
     let queue = unsafe { this::<EventQueue>(eq.cast()) };
     queue.fence.run("fi_control of an EQ", || {
-        let descriptor = queue.waits.as_ref().map(|waits| waits.bell.as_raw_fd());
+        let descriptor = queue.descriptor();
         let kind = queue.waits.as_ref().map_or(WaitKind::Nothing, |waits| waits.kind);
         // SAFETY: the argument is that of the command.
         unsafe { kind.control(command, argument, descriptor) }
@@ -315,12 +312,13 @@ unsafe extern "C" fn sread(
     let queue = unsafe { this::<EventQueue>(eq) };
     queue.fence.run("fi_eq_sread", || {
         let waits = queue.waits.as_ref().ok_or(Errno(FI_ENOSYS))?;
-        let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
-        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let (limit, began) = (Limit::of(timeout), Instant::now());
         loop {
             // SAFETY: the caller's memory is as fi_eq_sread(3) requires.
             let result = unsafe { queue.take(event, to, length, flags) };
-            if result != Err(Errno(FI_EAGAIN)) || !EventQueue::sleep(&waits.bell, until)? {
+            if result != Err(Errno(FI_EAGAIN))
+                || !EventQueue::sleep(&waits.bell, limit.left(began.elapsed()))?
+            {
                 return result;
             }
         }

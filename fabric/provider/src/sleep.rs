@@ -7,7 +7,8 @@
 //!
 //! A signal that interrupts the sleep does not end the call. While the member is armed its peers ring, which
 //! costs them; so every call that finds it armed disarms it, and wakes those who sleep: they look, and arm it
-//! again.
+//! again. A call that goes to sleep itself arms it again, and leaves the others asleep: two that sleep would
+//! wake each other for ever.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +23,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use crate::bell::Bell;
 use crate::domain::{Domain, State};
 use crate::errno::{Answer, Errno, Result};
-use crate::wait::WaitKind;
+use crate::wait::{WaitKind, WaitSet};
 
 /// How long a call spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(100);
@@ -53,8 +54,8 @@ impl Limit {
         }
     }
 
-    /// What is left after this time.
-    fn left(self, waited: Duration) -> Duration {
+    /// What is left after this time, for one sleep.
+    pub(crate) fn left(self, waited: Duration) -> Duration {
         match self {
             Self::Never => LONGEST,
             Self::After(limit) => limit.saturating_sub(waited),
@@ -95,7 +96,7 @@ impl Domain {
         loop {
             let left = limit.left(waited);
             let sleeps = waited >= SPIN && !left.is_zero();
-            let step = self.run(call, |state| {
+            let step = self.run_among_sleepers(call, |state| {
                 if let Some(answer) = done(state)? {
                     return Ok(Step::Done(answer));
                 }
@@ -111,12 +112,6 @@ impl Domain {
                 Step::Again => std::hint::spin_loop(),
                 Step::Sleep(descriptor, longest) => {
                     sleep(&descriptor, longest);
-                    let _: Step<()> = self.run(call, |state| {
-                        if let Some(bell) = bell(state) {
-                            bell.give_up();
-                        }
-                        Ok(Step::Again)
-                    });
                     // So that the time is read.
                     looks = 0;
                 }
@@ -141,7 +136,7 @@ impl Domain {
         any: impl FnOnce(&mut State) -> bool,
         bell: impl Fn(&mut State) -> Option<&mut Bell>,
     ) -> Result<c_int> {
-        let answer: c_int = self.run("fi_trywait", |state| {
+        let answer: c_int = self.run_among_sleepers("fi_trywait", |state| {
             if any(state) {
                 return Err(Errno(FI_EAGAIN));
             }
@@ -207,6 +202,20 @@ pub(crate) struct Arming {
 }
 
 impl State {
+    /// Runs a part of a call that sleeps, or is about to. Others that sleep go on, if the member is armed at
+    /// its end; else they are woken.
+    pub(crate) fn among_sleepers<A>(&mut self, work: impl FnOnce(&mut Self) -> Result<A>) -> Result<A> {
+        let was_armed = self.arming.armed;
+        if was_armed {
+            self.disarm();
+        }
+        let result = work(self);
+        if was_armed && !self.arming.armed {
+            self.ring();
+        }
+        result
+    }
+
     /// Makes a bounded pass of the member, every so often with what depends on the clock.
     #[inline]
     pub(crate) fn look(&mut self) {
@@ -227,16 +236,13 @@ impl State {
         }
     }
 
-    /// The bell of an object with this wait object.
+    /// The bell of an object with this wait object, in the client's wait set if there is one.
     ///
     /// # Errors
-    /// `FI_EMFILE` when the process has no descriptor left; `FI_ENOSYS` for wait sets.
-    pub(crate) fn bell_for(&mut self, wait: WaitKind) -> Result<Bell> {
-        match wait {
-            WaitKind::Nothing => return Ok(Bell::silent()),
-            WaitKind::Chosen | WaitKind::Descriptor => {}
-            // A wait set sleeps without a call of ours, so that nothing would arm the member.
-            WaitKind::Set => return Err(Errno(FI_ENOSYS)),
+    /// `FI_EMFILE` when the process has no descriptor left.
+    pub(crate) fn bell_for(&mut self, wait: WaitKind, set: Option<&WaitSet>) -> Result<Bell> {
+        if wait == WaitKind::Nothing {
+            return Ok(Bell::silent());
         }
         let watch = match self.arming.watch.take() {
             Some(watch) => watch,
@@ -244,7 +250,11 @@ impl State {
         };
         let bell = Bell::new(watch.set.as_fd()).map_err(no_descriptor);
         self.arming.watch = Some(watch);
-        bell
+        let bell = bell?;
+        if let (Some(set), Some(descriptor)) = (set, bell.descriptor()) {
+            set.watch(descriptor)?;
+        }
+        Ok(bell)
     }
 
     /// Prepares a sleep: `Step::Again` when there is work first, or nothing to sleep on.
@@ -295,7 +305,12 @@ impl State {
     #[cold]
     fn wake(&mut self) {
         self.disarm();
-        // They sleep on what is not armed any more.
+        self.ring();
+    }
+
+    /// Wakes those that sleep, on what is not armed any more.
+    #[cold]
+    fn ring(&mut self) {
         self.queues.bells().for_each(Bell::ring);
         self.counters.bells().for_each(Bell::ring);
     }

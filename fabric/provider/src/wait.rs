@@ -1,7 +1,7 @@
 //! Waits on several objects: fi_trywait(3), wait sets and poll sets of fi_poll(3).
 
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,8 +10,8 @@ use libfabric_sys::*;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno as System;
 
-use crate::cntr::CounterObject;
-use crate::cq::CompletionQueue;
+use crate::cntr::{CounterIndex, CounterObject};
+use crate::cq::{CompletionQueue, QueueIndex};
 use crate::domain::{self, Domain};
 use crate::eq::EventQueue;
 use crate::errno::{Errno, Result};
@@ -19,6 +19,10 @@ use crate::fabric::{self, Fabric};
 use crate::fence::Fence;
 use crate::object::{self, Head, Held, Object, Uses, find, give, publish, take_back, taken, this};
 use crate::refuse::{self, Table};
+use crate::sleep::Limit;
+
+/// Most events that one look at a set takes.
+const EVENTS: usize = 16;
 
 /// What clients wait on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,21 @@ impl WaitKind {
         })
     }
 
+    /// Returns the wait set of an object of this kind; `None` for other kinds.
+    ///
+    /// # Safety
+    /// The set is null, or open for as long as the reference is used.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for null and for an object that is no wait set.
+    pub(crate) unsafe fn set<'a>(self, set: *mut fid_wait) -> Result<Option<&'a WaitSet>> {
+        if self != Self::Set {
+            return Ok(None);
+        }
+        // SAFETY: by the contract of this function.
+        unsafe { find::<WaitSet>(set.cast()) }.map(Some)
+    }
+
     /// Answers the commands about a wait object: fi_control(3).
     ///
     /// # Safety
@@ -59,13 +78,13 @@ impl WaitKind {
         self,
         command: c_int,
         argument: *mut c_void,
-        descriptor: Option<RawFd>,
+        descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<c_int> {
         match command {
             FI_GETWAIT => {
                 let descriptor = descriptor.ok_or(Errno(FI_EINVAL))?;
                 // SAFETY: the argument of this command is a place for a descriptor.
-                unsafe { give(argument.cast::<c_int>(), descriptor) }?;
+                unsafe { give(argument.cast::<c_int>(), descriptor.as_raw_fd()) }?;
             }
             FI_GETWAITOBJ => {
                 let kind = if descriptor.is_some() {
@@ -175,7 +194,46 @@ pub(crate) struct WaitSet {
     fence: Fence,
     _fabric: Held<Fabric>,
     set: OwnedFd,
+    /// The queues and counters in it, which need a call before each sleep.
+    members: Mutex<Vec<(u64, Member)>>,
 }
+
+/// A queue or a counter in a wait set. It keeps its domain open, and is not kept open itself.
+#[derive(Clone, Debug)]
+pub(crate) enum Member {
+    /// A completion queue of the domain, by its number.
+    Queue(Held<Domain>, QueueIndex),
+    /// A counter of the domain, by its number.
+    Counter(Held<Domain>, CounterIndex),
+}
+
+impl Member {
+    fn try_wait(&self) -> Result<c_int> {
+        match self {
+            Self::Queue(domain, index) => domain.try_wait_queue(*index),
+            Self::Counter(domain, index) => domain.try_wait_counter(*index),
+        }
+    }
+}
+
+/// The place of a queue or counter in a wait set, which it leaves when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Joined {
+    set: Held<WaitSet>,
+    number: u64,
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        self.set
+            .change(|members| members.retain(|(number, _)| *number != self.number));
+    }
+}
+
+/// What the descriptors in a set are of: event queues, which have something while theirs is readable, and
+/// queues and counters, which have to be looked at.
+const OF_EVENTS: u64 = 0;
+const OF_A_MEMBER: u64 = 1;
 
 // SAFETY: `head` is first, and `open` sets the class.
 unsafe impl Object for WaitSet {
@@ -199,39 +257,93 @@ static WAIT: Table<fi_ops_wait> = Table::new(fi_ops_wait {
 });
 
 impl WaitSet {
-    /// Adds the descriptor of an object, which leaves the set when it is closed.
+    /// Adds the descriptor of an event queue, which leaves the set when it is closed.
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn add(&self, descriptor: BorrowedFd<'_>) -> Result<()> {
-        epoll::add(&self.set, descriptor, EventData::new_u64(0), EventFlags::IN)
+    pub(crate) fn watch_events(&self, descriptor: BorrowedFd<'_>) -> Result<()> {
+        self.add(descriptor, OF_EVENTS)
+    }
+
+    /// Adds the descriptor of a queue or counter, which leaves the set when it is closed.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn watch(&self, descriptor: BorrowedFd<'_>) -> Result<()> {
+        self.add(descriptor, OF_A_MEMBER)
+    }
+
+    /// Adds a queue or counter, whose descriptor is watched.
+    pub(crate) fn join(&self, member: Member) -> Joined {
+        let number = self.change(|members| {
+            let number = members.last().map_or(0, |(last, _)| last + 1);
+            members.push((number, member));
+            number
+        });
+        Joined {
+            set: Held::new(self),
+            number,
+        }
+    }
+
+    fn add(&self, descriptor: BorrowedFd<'_>, of: u64) -> Result<()> {
+        epoll::add(&self.set, descriptor, EventData::new_u64(of), EventFlags::IN)
             .map_err(|error| Errno(error.raw_os_error()))
     }
 
-    /// Prepares a sleep: the descriptors in it are readable while there is something.
+    fn change<R>(&self, work: impl FnOnce(&mut Vec<(u64, Member)>) -> R) -> R {
+        work(&mut self.members.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Prepares a sleep on the set's descriptor.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` when there is something to be read first.
     fn try_wait(&self) -> Result<c_int> {
-        match self.sleep(Some(Duration::ZERO)) {
-            Ok(true) => Err(Errno(FI_EAGAIN)),
-            Ok(false) => Ok(0),
-            Err(errno) => Err(errno),
+        // A copy: a call of a domain must not wait for one that opens or closes a queue.
+        let members: Vec<Member> =
+            self.change(|members| members.iter().map(|(_, member)| member.clone()).collect());
+        members
+            .iter()
+            .try_for_each(|member| member.try_wait().map(drop))?;
+        match self.sleep(Duration::ZERO)? {
+            Woken::ByEvents => Err(Errno(FI_EAGAIN)),
+            Woken::ByMembers | Woken::ByTime => Ok(0),
         }
     }
 
-    /// Sleeps until one of the descriptors is readable; returns whether one is.
-    fn sleep(&self, limit: Option<Duration>) -> Result<bool> {
-        let limit = limit.map(doorbell_fabric::poll::timespec);
+    /// Sleeps until one of the descriptors is readable.
+    fn sleep(&self, limit: Duration) -> Result<Woken> {
+        let limit = doorbell_fabric::poll::timespec(limit);
         let mut found = [const {
             epoll::Event {
                 flags: EventFlags::empty(),
-                data: EventData::new_u64(0),
+                data: EventData::new_u64(OF_EVENTS),
             }
-        }];
-        match epoll::wait(&self.set, &mut found[..], limit.as_ref()) {
-            Ok(count) => Ok(count > 0),
-            Err(System::INTR) => Ok(false),
-            Err(error) => Err(Errno(error.raw_os_error())),
-        }
+        }; EVENTS];
+        let count = match epoll::wait(&self.set, &mut found[..], Some(&limit)) {
+            Ok(count) => count,
+            Err(System::INTR) => 0,
+            Err(error) => return Err(Errno(error.raw_os_error())),
+        };
+        let mut found = found.iter().take(count);
+        Ok(match found.any(|event| event.data.u64() == OF_EVENTS) {
+            true => Woken::ByEvents,
+            false if count > 0 => Woken::ByMembers,
+            false => Woken::ByTime,
+        })
     }
+}
+
+/// What has ended a sleep on a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woken {
+    /// An event queue has something.
+    ByEvents,
+    /// A queue or counter may have something.
+    ByMembers,
+    /// Nothing has come.
+    ByTime,
 }
 
 /// Opens a wait set: fi_poll(3).
@@ -262,6 +374,7 @@ pub(crate) unsafe extern "C" fn open_set(
             fence: Fence::new(),
             _fabric: Held::new(fabric),
             set: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|error| Errno(error.raw_os_error()))?,
+            members: Mutex::default(),
         });
         // SAFETY: written above.
         unsafe { publish(object, set) };
@@ -286,7 +399,7 @@ unsafe extern "C" fn control_set(set: *mut fid, command: c_int, argument: *mut c
     // SAFETY: the table belongs to wait sets.
     let set = unsafe { this::<WaitSet>(set.cast()) };
     set.fence.run("fi_control of a wait set", || {
-        let descriptor = Some(set.set.as_raw_fd());
+        let descriptor = Some(set.set.as_fd());
         // SAFETY: the argument is that of the command.
         unsafe { WaitKind::Descriptor.control(command, argument, descriptor) }
     })
@@ -296,14 +409,17 @@ unsafe extern "C" fn wait(set: *mut fid_wait, timeout: c_int) -> c_int {
     // SAFETY: the table belongs to wait sets.
     let set = unsafe { this::<WaitSet>(set) };
     set.fence.run("fi_wait", || {
-        let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
-        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        let (limit, began) = (Limit::of(timeout), Instant::now());
         loop {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if set.sleep(left)? {
+            match set.try_wait() {
+                Err(Errno(FI_EAGAIN)) => return Ok(0),
+                other => other?,
+            };
+            let left = limit.left(began.elapsed());
+            if set.sleep(left)? == Woken::ByEvents {
                 return Ok(0);
             }
-            if left.is_some_and(|left| left.is_zero()) {
+            if left.is_zero() {
                 return Err(Errno(FI_ETIMEDOUT));
             }
         }

@@ -12,7 +12,7 @@ use crate::errno::{Errno, Result, checked};
 use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back, this};
 use crate::refuse::{self, Table};
 use crate::sleep::Limit;
-use crate::wait::WaitKind;
+use crate::wait::{Joined, Member, WaitKind};
 
 /// A counter, as clients hold it.
 #[repr(C)]
@@ -22,6 +22,7 @@ pub(crate) struct CounterObject {
     domain: Held<Domain>,
     index: CounterIndex,
     wait: WaitKind,
+    _joined: Option<Joined>,
 }
 
 // SAFETY: `head` is first, and `open` sets the class.
@@ -67,27 +68,18 @@ impl CounterObject {
     /// # Errors
     /// Those of the fence.
     pub(crate) fn has_changed(&self) -> Result<bool> {
-        let answer: c_int = self.domain.run("fi_poll", |state| {
-            state.advance();
-            let counter = state.counters.get_mut(self.index).ok_or(Errno(FI_EINVAL))?;
-            Ok(c_int::from(counter.has_changed()))
-        });
+        let answer: c_int = self
+            .domain
+            .run("fi_poll", |state| state.has_changed(self.index).map(c_int::from));
         checked(answer)
     }
 
     /// Prepares a sleep on its descriptor: fi_trywait(3).
     ///
     /// # Errors
-    /// `FI_EAGAIN` when it has changed meanwhile.
+    /// `FI_EAGAIN` when it has changed since it was read last.
     pub(crate) fn try_wait(&self) -> Result<c_int> {
-        self.domain.prepare(
-            |state| {
-                let before = state.reading(self.index);
-                state.advance();
-                state.reading(self.index) != before
-            },
-            |state| state.counters.bell(self.index),
-        )
+        self.domain.try_wait_counter(self.index)
     }
 
     /// Changes the counter.
@@ -96,6 +88,19 @@ impl CounterObject {
             change(state.counters.get_mut(self.index).ok_or(Errno(FI_EINVAL))?);
             Ok(0)
         })
+    }
+}
+
+impl Domain {
+    /// Prepares a sleep on the descriptor of a counter.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` when it has changed since it was read last.
+    pub(crate) fn try_wait_counter(&self, index: CounterIndex) -> Result<c_int> {
+        self.prepare(
+            |state| state.has_changed(index) == Ok(true),
+            |state| state.counters.bell(index),
+        )
     }
 }
 
@@ -124,15 +129,20 @@ unsafe fn make(
     // SAFETY: the caller has the place for the result.
     unsafe { give(cntr, ptr::null_mut()) }?;
     let (mut events, mut wait) = (FI_CNTR_EVENTS_COMP, FI_WAIT_UNSPEC);
+    let mut set = ptr::null_mut();
     if !attributes.is_null() {
         // SAFETY: the caller's attributes, of which all levels have this field.
         events = unsafe { (*attributes).events };
         // SAFETY: as above.
         wait = unsafe { (*attributes).wait_obj };
+        // SAFETY: as above.
+        set = unsafe { (*attributes).wait_set };
     }
     let counted = Counted::of(events).ok_or(Errno(FI_ENOSYS))?;
     let wait = WaitKind::of(wait)?;
-    let bell = state.bell_for(wait)?;
+    // SAFETY: the caller's wait set, or null.
+    let set = unsafe { wait.set(set) }?;
+    let bell = state.bell_for(wait, set)?;
     let index = state.counters.add(Counter::new(counted, bell))?;
     let object = Box::new(CounterObject {
         head: Head::new(fid_cntr {
@@ -143,6 +153,7 @@ unsafe fn make(
         domain: Held::new(domain),
         index,
         wait,
+        _joined: set.map(|set| set.join(Member::Counter(Held::new(domain), index))),
     });
     // SAFETY: written above.
     unsafe { publish(object, cntr) };
@@ -247,6 +258,13 @@ impl State {
     pub(crate) fn advance(&mut self) {
         self.look();
         self.drain(&mut Outlet::closed());
+    }
+
+    /// Whether a counter has changed since it was read last, after a pass.
+    fn has_changed(&mut self, index: CounterIndex) -> Result<bool> {
+        self.advance();
+        let counter = self.counters.get_mut(index).ok_or(Errno(FI_EINVAL))?;
+        Ok(counter.has_changed())
     }
 
     fn note_read(&mut self, index: CounterIndex) {

@@ -13,7 +13,7 @@ use crate::errno::{Errno, Result, checked};
 use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back, this};
 use crate::refuse::{self, Table};
 use crate::sleep::Limit;
-use crate::wait::WaitKind;
+use crate::wait::{Joined, Member, WaitKind};
 
 /// A completion queue, as clients hold it.
 #[repr(C)]
@@ -23,6 +23,7 @@ pub(crate) struct CompletionQueue {
     domain: Held<Domain>,
     index: QueueIndex,
     wait: WaitKind,
+    _joined: Option<Joined>,
 }
 
 // SAFETY: `head` is first, and `open` sets the class.
@@ -79,10 +80,17 @@ impl CompletionQueue {
     /// # Errors
     /// `FI_EAGAIN` when there is something to read first.
     pub(crate) fn try_wait(&self) -> Result<c_int> {
-        self.domain.prepare(
-            |state| state.any_unread(self.index),
-            |state| state.queues.bell(self.index),
-        )
+        self.domain.try_wait_queue(self.index)
+    }
+}
+
+impl Domain {
+    /// Prepares a sleep on the descriptor of a queue.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` when there is something to read first.
+    pub(crate) fn try_wait_queue(&self, index: QueueIndex) -> Result<c_int> {
+        self.prepare(|state| state.any_unread(index), |state| state.queues.bell(index))
     }
 }
 
@@ -111,6 +119,7 @@ unsafe fn make(
     // SAFETY: the caller has the place for the result.
     unsafe { give(cq, ptr::null_mut()) }?;
     let (mut size, mut format, mut wait) = (0, FI_CQ_FORMAT_UNSPEC, FI_WAIT_NONE);
+    let mut set = ptr::null_mut();
     if !attributes.is_null() {
         // SAFETY: the caller's attributes, of which all levels have this field.
         size = unsafe { (*attributes).size };
@@ -118,10 +127,14 @@ unsafe fn make(
         format = unsafe { (*attributes).format };
         // SAFETY: as above.
         wait = unsafe { (*attributes).wait_obj };
+        // SAFETY: as above.
+        set = unsafe { (*attributes).wait_set };
     }
     let format = Format::of(format).ok_or(Errno(FI_EINVAL))?;
     let wait = WaitKind::of(wait)?;
-    let bell = state.bell_for(wait)?;
+    // SAFETY: the caller's wait set, or null.
+    let set = unsafe { wait.set(set) }?;
+    let bell = state.bell_for(wait, set)?;
     let index = state.queues.add(format, size, bell)?;
     if !attributes.is_null() {
         // SAFETY: the caller's attributes: what was left to us is answered there.
@@ -136,6 +149,7 @@ unsafe fn make(
         domain: Held::new(domain),
         index,
         wait,
+        _joined: set.map(|set| set.join(Member::Queue(Held::new(domain), index))),
     });
     // SAFETY: written above.
     unsafe { publish(object, cq) };

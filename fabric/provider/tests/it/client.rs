@@ -25,6 +25,8 @@ pub(crate) struct Wants {
     pub(crate) threading: fi_threading,
     /// Whether counters are bound to sends and receives.
     pub(crate) counters: bool,
+    /// Whether the queue and the counters are in a wait set.
+    pub(crate) set: bool,
 }
 
 impl Default for Wants {
@@ -39,6 +41,7 @@ impl Default for Wants {
             selective: false,
             threading: FI_THREAD_DOMAIN,
             counters: false,
+            set: false,
         }
     }
 }
@@ -97,6 +100,7 @@ pub(crate) struct Client {
     pub(crate) sent: Option<Object<fid_cntr>>,
     pub(crate) received: Option<Object<fid_cntr>>,
     pub(crate) queue: Object<fid_cq>,
+    pub(crate) set: Option<Object<fid_wait>>,
     pub(crate) vector: Object<fid_av>,
     pub(crate) domain: Object<fid_domain>,
     pub(crate) fabric: Object<fid_fabric>,
@@ -135,8 +139,13 @@ impl Client {
         let vector = opened("fi_av_open", |to| unsafe {
             fi_av_open(domain.0, &mut attr, to, ptr::null_mut())
         });
-        let queue = queue(&domain, wants.format, wants.size, wants.wait);
-        let counter = || wants.counters.then(|| counter(&domain, wants.wait));
+        let set = wants.set.then(|| wait_set(&fabric));
+        let wait = Wait {
+            object: if wants.set { FI_WAIT_SET } else { wants.wait },
+            set: set.as_ref().map_or(ptr::null_mut(), |set| set.0),
+        };
+        let queue = queue_in(&domain, wants.format, wants.size, wait);
+        let counter = || wants.counters.then(|| counter(&domain, wait));
         let (sent, received) = (counter(), counter());
         // SAFETY: the domain is open, and the entry is whole.
         let endpoint = opened("fi_endpoint", |to| unsafe {
@@ -161,6 +170,7 @@ impl Client {
             sent,
             received,
             queue,
+            set,
             vector,
             domain,
             fabric,
@@ -323,10 +333,44 @@ pub(crate) fn queue(
     size: usize,
     wait: fi_wait_obj,
 ) -> Object<fid_cq> {
+    queue_in(domain, format, size, Wait::on(wait))
+}
+
+/// What is waited on, and the wait set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wait {
+    object: fi_wait_obj,
+    set: *mut fid_wait,
+}
+
+impl Wait {
+    /// A wait object without a set.
+    pub(crate) fn on(object: fi_wait_obj) -> Self {
+        Self {
+            object,
+            set: ptr::null_mut(),
+        }
+    }
+}
+
+/// Opens a wait set.
+fn wait_set(fabric: &Object<fid_fabric>) -> Object<fid_wait> {
+    let mut attr = fi_wait_attr {
+        wait_obj: FI_WAIT_UNSPEC,
+        flags: 0,
+    };
+    // SAFETY: the fabric is open.
+    opened("fi_wait_open", |to| unsafe {
+        fi_wait_open(fabric.0, &mut attr, to)
+    })
+}
+
+fn queue_in(domain: &Object<fid_domain>, format: fi_cq_format, size: usize, wait: Wait) -> Object<fid_cq> {
     let mut attr = fi_cq_attr {
         size,
         format,
-        wait_obj: wait,
+        wait_obj: wait.object,
+        wait_set: wait.set,
         ..Layout::zeroed()
     };
     // SAFETY: the domain is open.
@@ -336,10 +380,11 @@ pub(crate) fn queue(
 }
 
 /// Opens a counter.
-pub(crate) fn counter(domain: &Object<fid_domain>, wait: fi_wait_obj) -> Object<fid_cntr> {
+pub(crate) fn counter(domain: &Object<fid_domain>, wait: Wait) -> Object<fid_cntr> {
     let mut attr = fi_cntr_attr {
         events: FI_CNTR_EVENTS_COMP,
-        wait_obj: wait,
+        wait_obj: wait.object,
+        wait_set: wait.set,
         ..Layout::zeroed()
     };
     // SAFETY: the domain is open.

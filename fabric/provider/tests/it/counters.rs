@@ -2,7 +2,7 @@
 
 use libfabric_sys::*;
 
-use crate::client::{Client, Room, Wants, counter, pattern, pointer, until};
+use crate::client::{Client, Room, Wait, Wants, counter, pattern, pointer, until};
 use crate::pair::run;
 
 #[test]
@@ -62,7 +62,7 @@ fn sends_injects_and_receives_count_and_failures_count_apart() {
 fn counters_are_changed_by_hand() {
     run("counters::counters_are_changed_by_hand", |_, library| {
         let client = Client::open(library, &Wants::default());
-        let counter = counter(&client.domain, FI_WAIT_UNSPEC);
+        let counter = counter(&client.domain, Wait::on(FI_WAIT_UNSPEC));
         // SAFETY: the counter is open.
         unsafe {
             assert_eq!(fi_cntr_set(counter.0, 10), 0);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use libfabric_sys::*;
 
-use crate::client::{Client, Room, Wants, pattern, queue};
+use crate::client::{Client, Object, Room, Wants, pattern, queue, until};
 use crate::pair::run;
 
 fn sread(client: &Client, milliseconds: c_int) -> Result<usize, c_int> {
@@ -26,6 +26,14 @@ fn sread(client: &Client, milliseconds: c_int) -> Result<usize, c_int> {
     } else {
         Err(-count as c_int)
     }
+}
+
+fn descriptor(queue: *mut fid_cq) -> c_int {
+    let mut descriptor: c_int = -1;
+    // SAFETY: the argument of the command is a place for a descriptor.
+    let answer = unsafe { fi_control(queue.cast(), FI_GETWAIT, (&raw mut descriptor).cast()) };
+    assert_eq!(answer, 0);
+    descriptor
 }
 
 #[test]
@@ -94,11 +102,7 @@ fn a_descriptor_becomes_readable_by_a_message() {
                 ..Wants::default()
             };
             let client = Client::meet(&mut role, library, &wants);
-            let mut descriptor: c_int = -1;
-            // SAFETY: the argument of the command is a place for a descriptor.
-            let answer =
-                unsafe { fi_control(client.queue.0.cast(), FI_GETWAIT, (&raw mut descriptor).cast()) };
-            assert_eq!(answer, 0);
+            let descriptor = descriptor(client.queue.0);
             let bytes = pattern(8, 3);
             for turn in 0..20 {
                 let first = role.is_first() == (turn % 2 == 0);
@@ -130,6 +134,134 @@ fn a_descriptor_becomes_readable_by_a_message() {
                 };
                 assert_eq!((entry.op_context.addr(), room.bytes()), (4, bytes.clone()));
             }
+            role.meet(&client);
+        },
+    );
+}
+
+/// Waits on a set, for a minute at most.
+fn wait(set: &Object<fid_wait>) -> c_int {
+    // SAFETY: the set is open.
+    unsafe { fi_wait(set.0, 60_000) }
+}
+
+#[test]
+fn a_wait_set_wakes_by_its_queue_and_by_its_counter() {
+    run(
+        "waits::a_wait_set_wakes_by_its_queue_and_by_its_counter",
+        |mut role, library| {
+            let wants = Wants {
+                set: true,
+                counters: true,
+                ..Wants::default()
+            };
+            let client = Client::meet(&mut role, library, &wants);
+            let (set, counter) = (client.set.as_ref().unwrap(), client.received.as_ref().unwrap());
+            // SAFETY: the set is open.
+            assert_eq!(unsafe { fi_wait(set.0, 5) }, -FI_ETIMEDOUT, "nothing has come");
+            // SAFETY: it is in use.
+            assert_eq!(unsafe { fi_close(set.0.cast()) }, -FI_EBUSY);
+            for turn in 0..20 {
+                let bytes = pattern(8, turn);
+                if role.is_first() == (turn % 2 == 0) {
+                    client.send(&bytes, None);
+                    // SAFETY: the counter is open.
+                    unsafe { fi_cntr_read(client.sent.as_ref().unwrap().0) };
+                    continue;
+                }
+                let mut room = Room::new(8);
+                client.receive(&mut room, None, FI_ADDR_UNSPEC, turn);
+                let entry = loop {
+                    assert_eq!(wait(set), 0);
+                    if let Some(found) = client.read() {
+                        break found.entry();
+                    }
+                };
+                assert_eq!((entry.op_context.addr(), room.bytes()), (turn, bytes));
+                // The counter has counted it, and was not read.
+                assert_eq!(wait(set), 0);
+                // SAFETY: the counter is open.
+                assert_eq!(unsafe { fi_cntr_read(counter.0) }, turn as u64 / 2 + 1);
+                // SAFETY: the set is open.
+                assert_eq!(unsafe { fi_wait(set.0, 0) }, -FI_ETIMEDOUT, "all was read");
+            }
+            role.meet(&client);
+        },
+    );
+}
+
+#[test]
+fn two_descriptors_of_a_domain_are_quiet_after_one_fi_trywait() {
+    run(
+        "waits::two_descriptors_of_a_domain_are_quiet_after_one_fi_trywait",
+        |_, library| {
+            let wants = Wants {
+                wait: FI_WAIT_FD,
+                ..Wants::default()
+            };
+            let client = Client::open(library, &wants);
+            let other = queue(&client.domain, FI_CQ_FORMAT_CONTEXT, 0, FI_WAIT_FD);
+            let mut all = [client.queue.0, other.0].map(|queue| libc::pollfd {
+                fd: descriptor(queue),
+                events: libc::POLLIN,
+                revents: 0,
+            });
+            // The rails have settled.
+            until("there is always something", || {
+                let mut ids = [client.queue.0.cast(), other.0.cast()];
+                // SAFETY: the fabric and the queues are open.
+                let answer = unsafe { fi_trywait(client.fabric.0, ids.as_mut_ptr(), 2) };
+                assert!([0, -FI_EAGAIN].contains(&answer));
+                // SAFETY: two descriptors.
+                (answer == 0 && unsafe { libc::poll(all.as_mut_ptr(), 2, 0) } == 0).then_some(())
+            });
+        },
+    );
+}
+
+/// How often this thread has slept.
+fn sleeps() -> i64 {
+    // SAFETY: a structure of numbers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a whole structure.
+    assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) }, 0);
+    usage.ru_nvcsw
+}
+
+#[test]
+fn two_threads_that_sleep_on_one_domain_let_each_other_sleep() {
+    run(
+        "waits::two_threads_that_sleep_on_one_domain_let_each_other_sleep",
+        |mut role, library| {
+            let wants = Wants {
+                wait: FI_WAIT_UNSPEC,
+                threading: FI_THREAD_SAFE,
+                ..Wants::default()
+            };
+            let client = Client::meet(&mut role, library, &wants);
+            let other = queue(&client.domain, FI_CQ_FORMAT_CONTEXT, 0, FI_WAIT_UNSPEC);
+            let queues = [client.queue.0.expose_provenance(), other.0.expose_provenance()];
+            let sleeper = |queue: usize| {
+                let mut entry: fi_cq_tagged_entry = Layout::zeroed();
+                let queue = ptr::with_exposed_provenance_mut(queue);
+                let before = sleeps();
+                // SAFETY: room for one entry of any format.
+                let answer = unsafe { fi_cq_sread(queue, (&raw mut entry).cast(), 1, ptr::null(), 1000) };
+                assert_eq!(answer, -(FI_EAGAIN as isize));
+                sleeps() - before
+            };
+            // It looks at the rails now and then.
+            let alone = sleeper(queues[0]);
+            std::thread::scope(|scope| {
+                let both = queues.map(|queue| scope.spawn(move || sleeper(queue)));
+                for one in both {
+                    let sleeps = one.join().unwrap();
+                    assert!(
+                        sleeps < 5 * alone + 100,
+                        "{sleeps} sleeps, {alone} where it was alone"
+                    );
+                }
+            });
             role.meet(&client);
         },
     );
