@@ -147,8 +147,11 @@ impl Domain {
     }
 
     /// Sends what was accepted, at the end of a process that has not closed the domain. While another call
-    /// runs, whose thread will not return, nothing can be done.
+    /// runs, whose thread will not return, nothing can be done; nor in a child, to which it does not belong.
     pub(crate) fn leave(&self) {
+        if !self.fence.is_open() {
+            return;
+        }
         self.poll("the end of the process", |state| {
             state.member.close(LINGER);
             Ok(0)

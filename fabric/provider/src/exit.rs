@@ -1,8 +1,9 @@
 //! The end of the process: domains that were not closed still send what they have accepted.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 
 use crate::domain::Domain;
+use crate::fence;
 
 /// The domains that are open.
 static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
@@ -28,8 +29,15 @@ pub(crate) fn forget(domain: &Domain) {
 
 /// Ends all domains that are open. They stay where they are: a thread of the client may still use them.
 pub(crate) fn leave_all() {
-    let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
-    for Open(domain) in open {
+    let open = match OPEN.try_lock() {
+        Ok(open) => open,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        // A thread of the parent held it at the fork, and releases it in the parent alone.
+        Err(TryLockError::WouldBlock) if fence::is_child() => return,
+        Err(TryLockError::WouldBlock) => OPEN.lock().unwrap_or_else(PoisonError::into_inner),
+    };
+    let domains: Vec<Open> = { open }.drain(..).collect();
+    for Open(domain) in domains {
         // SAFETY: it is in the list until it is closed, and a domain is closed by the client alone.
         unsafe { &*domain }.leave();
     }

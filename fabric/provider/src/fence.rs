@@ -99,6 +99,11 @@ impl Fence {
     }
 }
 
+/// Whether this process is a child of `fork` of the one that loaded the library.
+pub(crate) fn is_child() -> bool {
+    GENERATION.load(Ordering::Relaxed) > 0
+}
+
 /// Runs a call that belongs to no object. An unwind is -FI_EOTHER.
 pub(crate) fn guard<A: Answer>(call: &'static str, work: impl FnOnce() -> Result<A>) -> A {
     match catch_unwind(AssertUnwindSafe(work)) {
