@@ -7,6 +7,7 @@ use libfabric_sys::*;
 use super::limits;
 use super::object::of;
 use crate::errno::{Errno, Result};
+use crate::log;
 use crate::refuse::{self, Table};
 
 pub(super) static EP: Table<fi_ops_ep> = Table::new(fi_ops_ep {
@@ -27,23 +28,29 @@ unsafe extern "C" fn cancel(ep: *mut fid, context: *mut c_void) -> isize {
     })
 }
 
-/// An option that is a number of bytes.
-enum Bytes {
-    /// A buffer for many messages is released when it has fewer.
+/// An option of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    /// A buffer for many messages is released when it has fewer bytes.
     MinMulti,
     /// Bytes that may be injected.
     Inject,
     /// Bytes of a message, which cannot be set.
     Message,
+    /// Whether messages may pass through shared memory.
+    SharedMemory,
 }
 
-impl Bytes {
-    fn of(option: c_int) -> Option<Self> {
-        Some(match option {
-            FI_OPT_MIN_MULTI_RECV => Self::MinMulti,
-            FI_OPT_INJECT_MSG_SIZE | FI_OPT_INJECT_TAGGED_SIZE => Self::Inject,
-            FI_OPT_MAX_MSG_SIZE | FI_OPT_MAX_TAGGED_SIZE => Self::Message,
-            _ => return None,
+impl Named {
+    /// # Errors
+    /// `FI_ENOPROTOOPT` for options that are not known here.
+    fn of(level: c_int, option: c_int) -> Result<Self> {
+        Ok(match (level, option) {
+            (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) => Self::MinMulti,
+            (FI_OPT_ENDPOINT, FI_OPT_INJECT_MSG_SIZE | FI_OPT_INJECT_TAGGED_SIZE) => Self::Inject,
+            (FI_OPT_ENDPOINT, FI_OPT_MAX_MSG_SIZE | FI_OPT_MAX_TAGGED_SIZE) => Self::Message,
+            (FI_OPT_ENDPOINT, FI_OPT_SHARED_MEMORY_PERMITTED) => Self::SharedMemory,
+            _ => return Err(Errno(FI_ENOPROTOOPT)),
         })
     }
 }
@@ -58,25 +65,15 @@ unsafe extern "C" fn getopt(
     // SAFETY: the table belongs to endpoints.
     let endpoint = unsafe { of(ep.cast()) };
     endpoint.run("fi_getopt", |state| {
-        let option = Bytes::of(option)
-            .filter(|_| level == FI_OPT_ENDPOINT)
-            .ok_or(Errno(FI_ENOPROTOOPT))?;
-        if value.is_null() || length.is_null() {
-            return Err(Errno(FI_EINVAL));
-        }
-        // SAFETY: not null.
-        let room = unsafe { length.replace(size_of::<usize>()) };
-        if room < size_of::<usize>() {
-            return Err(Errno(FI_ETOOSMALL));
-        }
-        let bytes = match option {
-            Bytes::MinMulti => state.endpoints.find(endpoint.number())?.min_multi as usize,
-            Bytes::Inject => limits::INJECT,
-            Bytes::Message => limits::MESSAGE as usize,
+        let bytes = match Named::of(level, option)? {
+            Named::MinMulti => state.endpoints.find(endpoint.number())?.min_multi as usize,
+            Named::Inject => limits::INJECT,
+            Named::Message => limits::MESSAGE as usize,
+            // SAFETY: the caller's memory, which has the length that is given.
+            Named::SharedMemory => return unsafe { answer(true, value, length) },
         };
-        // SAFETY: not null, and of this size.
-        unsafe { value.cast::<usize>().write_unaligned(bytes) };
-        Ok(0)
+        // SAFETY: as above.
+        unsafe { answer(bytes, value, length) }
     })
 }
 
@@ -90,32 +87,71 @@ unsafe extern "C" fn setopt(
     // SAFETY: the table belongs to endpoints.
     let endpoint = unsafe { of(ep.cast()) };
     endpoint.run("fi_setopt", |state| {
-        let option = Bytes::of(option)
-            .filter(|_| level == FI_OPT_ENDPOINT)
-            .ok_or(Errno(FI_ENOPROTOOPT))?;
+        let option = Named::of(level, option)?;
+        if option == Named::SharedMemory {
+            // SAFETY: the value has this length; any byte but 0 is true.
+            return permit_shared_memory(unsafe { wanted::<u8>(value, length) }? != 0);
+        }
         // SAFETY: the value has this length.
-        let bytes = unsafe { number(value, length) }?;
+        let bytes = unsafe { wanted::<usize>(value, length) }?;
         match option {
-            Bytes::MinMulti => state.endpoints.find(endpoint.number())?.min_multi = bytes as u64,
+            Named::MinMulti => state.endpoints.find(endpoint.number())?.min_multi = bytes as u64,
             // As many are taken as were ever announced.
-            Bytes::Inject if bytes <= limits::INJECT => {}
-            Bytes::Inject => return Err(Errno(FI_EINVAL)),
-            Bytes::Message => return Err(Errno(FI_ENOPROTOOPT)),
+            Named::Inject if bytes <= limits::INJECT => {}
+            Named::Inject => return Err(Errno(FI_EINVAL)),
+            Named::Message | Named::SharedMemory => return Err(Errno(FI_ENOPROTOOPT)),
         }
         Ok(0)
     })
 }
 
-/// Reads the value of an option.
+/// All rails of this provider lead through shared memory, so nothing is left without it.
+fn permit_shared_memory(permitted: bool) -> Result<c_int> {
+    if permitted {
+        return Ok(0);
+    }
+    log::info(FI_LOG_EP_CTRL, || {
+        "FI_OPT_SHARED_MEMORY_PERMITTED: false is refused, since no other rail than shared memory is open; choose \
+         another provider (FI_PROVIDER)"
+            .to_owned()
+    });
+    Err(Errno(FI_EOPNOTSUPP))
+}
+
+/// Writes the value of an option.
+///
+/// # Safety
+/// `value` is null, or has as many bytes as `length` names, which is null or may be written.
+///
+/// # Errors
+/// `FI_EINVAL` for null; `FI_ETOOSMALL` for too little room, with the size that is needed.
+unsafe fn answer<T>(found: T, value: *mut c_void, length: *mut usize) -> Result<c_int> {
+    if value.is_null() || length.is_null() {
+        return Err(Errno(FI_EINVAL));
+    }
+    // SAFETY: not null.
+    let room = unsafe { length.replace(size_of::<T>()) };
+    if room < size_of::<T>() {
+        return Err(Errno(FI_ETOOSMALL));
+    }
+    // SAFETY: not null, and of this size.
+    unsafe { value.cast::<T>().write_unaligned(found) };
+    Ok(0)
+}
+
+/// Reads the value of an option, an integer.
 ///
 /// # Safety
 /// The value is null or has this length.
-unsafe fn number(value: *const c_void, length: usize) -> Result<usize> {
-    if value.is_null() || length != size_of::<usize>() {
+///
+/// # Errors
+/// `FI_EINVAL` for null and for another length.
+unsafe fn wanted<T: From<u8>>(value: *const c_void, length: usize) -> Result<T> {
+    if value.is_null() || length != size_of::<T>() {
         return Err(Errno(FI_EINVAL));
     }
     // SAFETY: not null, and of this size.
-    Ok(unsafe { value.cast::<usize>().read_unaligned() })
+    Ok(unsafe { value.cast::<T>().read_unaligned() })
 }
 
 unsafe extern "C" fn tx_size_left(ep: *mut fid_ep) -> isize {
