@@ -122,4 +122,19 @@ mod tests {
             assert_eq!(param.variable, format!("FI_DOORBELL_{name}"));
         }
     }
+
+    #[test]
+    fn the_manual_page_has_each_parameter_with_its_setting() {
+        let page = include_str!("../fi_doorbell.7");
+        for Param {
+            variable, setting, ..
+        } in &PARAMS
+        {
+            assert!(page.contains(&format!(".B {variable}\n")), "{variable}");
+            assert!(page.contains(setting) || *setting == "rails.list", "{setting}");
+        }
+        let listed = page.matches(".B FI_DOORBELL_").count();
+        assert_eq!(listed, PARAMS.len() + 1, "the file is the other one");
+        assert!(page.contains(&format!(".B {FILE_VARIABLE}\n")));
+    }
 }

@@ -19,8 +19,8 @@ use crate::workspace::{Workspace, cargo_in};
 pub(crate) const HELP: &str = "\
 Builds the package doorbell-provider, checks the library, and installs it as DIR/libdoorbell-fi.so. What is checked: its only \
 exported symbol is fi_prov_ini; it needs no libfabric, so that every libfabric can load it; it is never unloaded (NODELETE), \
-since threads of it may run when a process ends. Exit status 1 when a check fails, and nothing is installed. Needs readelf \
-(package binutils).
+since threads of it may run when a process ends. Its manual page fi_doorbell(7) is installed below DIR/man. Exit status 1 when a \
+check fails, and nothing is installed. Needs readelf (package binutils).
 
 Examples:
   cargo xtask provider --into ~/lib/doorbell
@@ -32,6 +32,8 @@ const PACKAGE: &str = "doorbell-provider";
 const BUILT: &str = "libdoorbell_fi.so";
 /// The file that is installed.
 pub(crate) const INSTALLED: &str = "libdoorbell-fi.so";
+/// The manual page, beside the provider's sources.
+const PAGE: &str = "fi_doorbell.7";
 /// The name of the function that libfabric looks up.
 const ENTRY: &str = "fi_prov_ini";
 
@@ -64,8 +66,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     println!("exported: {}", elf.exported.join(", "));
     println!("needed: {}", elf.needed.join(", "));
     println!("never unloaded: NODELETE is set");
+    let page = install_page(&workspace.root, &options.into)?;
     let installed = install(&library, &options.into)?;
     println!("installed {}", installed.display());
+    println!("manual page: man -M {} fi_doorbell", page.display());
     Ok(true)
 }
 
@@ -100,6 +104,16 @@ pub(crate) fn install(library: &Path, into: &Path) -> Result<PathBuf, Error> {
     std::fs::copy(library, &new).map_err(Error::file("copy", library))?;
     std::fs::rename(&new, &installed).map_err(Error::file("create", &installed))?;
     Ok(installed)
+}
+
+/// Copies the manual page, and returns the folder that man(1) takes with -M. libfabric looks at files alone.
+fn install_page(root: &Path, into: &Path) -> Result<PathBuf, Error> {
+    let pages = into.join("man");
+    let section = pages.join("man7");
+    std::fs::create_dir_all(&section).map_err(Error::file("create", &section))?;
+    let page = root.join("fabric/provider").join(PAGE);
+    std::fs::copy(&page, section.join(PAGE)).map_err(Error::file("copy", &page))?;
+    Ok(pages)
 }
 
 /// What the linker wrote into a library.
@@ -246,5 +260,10 @@ Symbol table '.dynsym' contains 4 entries:
             assert_eq!(installed, into.join("libdoorbell-fi.so"));
         }
         assert_eq!(std::fs::read_dir(&into).unwrap().count(), 1);
+        let root = folder.path().join("root");
+        std::fs::create_dir_all(root.join("fabric/provider")).unwrap();
+        std::fs::write(root.join("fabric/provider/fi_doorbell.7"), "page").unwrap();
+        let pages = install_page(&root, &into).unwrap();
+        assert!(pages.join("man7/fi_doorbell.7").is_file());
     }
 }
