@@ -69,6 +69,44 @@ fn an_endpoint_is_closed_with_receives_under_way() {
 }
 
 #[test]
+fn what_an_endpoint_uses_is_closed_after_it() {
+    run("ends::what_an_endpoint_uses_is_closed_after_it", |_, library| {
+        let wants = Wants {
+            counters: true,
+            ..Wants::default()
+        };
+        let client = Client::open(library, &wants);
+        let counter = client.sent.as_ref().unwrap().0;
+        let used: [*mut fid; 5] = [
+            client.queue.0.cast(),
+            client.vector.0.cast(),
+            counter.cast(),
+            client.domain.0.cast(),
+            client.fabric.0.cast(),
+        ];
+        for object in used {
+            // SAFETY: it is open, and stays so.
+            assert_eq!(unsafe { fi_close(object) }, -FI_EBUSY);
+        }
+        // The vector first, the queue last: each order is right once the endpoint is closed.
+        let Client {
+            endpoint,
+            sent,
+            received,
+            queue,
+            vector,
+            domain,
+            fabric,
+            ..
+        } = client;
+        drop(endpoint);
+        drop((vector, received, sent, queue));
+        drop(domain);
+        drop(fabric);
+    });
+}
+
+#[test]
 fn operations_of_a_killed_peer_fail_with_a_text() {
     run_killed(
         "ends::operations_of_a_killed_peer_fail_with_a_text",

@@ -55,6 +55,43 @@ fn a_hundred_lives_leave_no_descriptor() {
     });
 }
 
+/// The descriptors of this process.
+fn descriptors() -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.collect()
+}
+
+#[test]
+fn no_descriptor_passes_an_exec() {
+    run("domains::no_descriptor_passes_an_exec", |library| {
+        let before = descriptors();
+        let opened = Opened::any(library);
+        let events = opened.queue(0, 0, FI_WAIT_FD);
+        let mut attributes = fi_cq_attr {
+            wait_obj: FI_WAIT_FD,
+            ..Layout::zeroed()
+        };
+        // SAFETY: the domain is open.
+        let queue = open::<fid_cq>("fi_cq_open", |to| unsafe {
+            fi_cq_open(opened.domain.0, &raw mut attributes, to, ptr::null_mut())
+        });
+        let mut count = 0;
+        for descriptor in descriptors() {
+            // SAFETY: it reads the flags of a descriptor, or fails: that of the folder is closed again.
+            let flags = unsafe { libc::fcntl(descriptor, libc::F_GETFD) };
+            if before.contains(&descriptor) || flags < 0 {
+                continue;
+            }
+            let target = std::fs::read_link(format!("/proc/self/fd/{descriptor}"));
+            assert_eq!(flags, libc::FD_CLOEXEC, "{target:?}");
+            count += 1;
+        }
+        assert!(count > 3, "the domain has descriptors: {count}");
+        drop((events, queue));
+    });
+}
+
 #[test]
 fn wrong_arguments_are_refused() {
     run("domains::wrong_arguments_are_refused", |library| {
