@@ -108,10 +108,15 @@ impl Entry {
 
     /// True for the ordinary receive, which takes the short way: fully given, on the priority list, used
     /// once, cutting what is too long.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn is_plain(&self) -> bool {
-        self.pattern.is_exact()
-            && matches!(self.list, List::Priority)
+        self.pattern.is_exact() && self.is_ordinary()
+    }
+
+    /// True for the ordinary receive, whatever it leaves open.
+    #[inline(always)]
+    pub(crate) const fn is_ordinary(&self) -> bool {
+        matches!(self.list, List::Priority)
             && self.use_once
             && !self.no_truncate
             && matches!(self.space, Space::Remote)

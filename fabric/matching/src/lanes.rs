@@ -30,6 +30,9 @@ pub(crate) struct Lanes {
     classes: [Class; 2 * CLASSES],
     /// One bit for each lane with entries; [`EXACT`] is always set.
     live: u32,
+    /// The lane of each list that was given last. Whatever it leaves open is left open by no other one that
+    /// has entries, also while it has none itself.
+    last: [u8; 2],
 }
 
 impl Lanes {
@@ -41,6 +44,10 @@ impl Lanes {
         Self {
             classes: [class; 2 * CLASSES],
             live: 1 << EXACT,
+            last: [
+                Self::range(List::Priority).end - 1,
+                Self::range(List::Overflow).end - 1,
+            ],
         }
     }
 
@@ -51,7 +58,21 @@ impl Lanes {
     }
 
     /// The lane for one more entry with these masks, or the list's plain list.
+    #[inline]
     pub(crate) fn admit(&mut self, list: List, masks: Masks) -> u8 {
+        let lane = self.last[list as usize];
+        let class = &mut self.classes[usize::from(lane)];
+        // Most programs leave the same bits open each time.
+        if class.masks == masks {
+            class.entries += 1;
+            self.live |= 1 << lane;
+            return lane;
+        }
+        self.admit_elsewhere(list, masks)
+    }
+
+    #[inline(never)]
+    fn admit_elsewhere(&mut self, list: List, masks: Masks) -> u8 {
         let lanes = Self::range(list);
         let mut free = None;
         for lane in lanes {
@@ -60,18 +81,21 @@ impl Lanes {
                 free = free.or(Some(lane));
             } else if lane != EXACT && class.masks == masks {
                 class.entries += 1;
+                self.last[list as usize] = lane;
                 return lane;
             }
         }
         let Some(lane) = free else {
             return LINEAR + list as u8;
         };
+        self.last[list as usize] = lane;
         self.classes[usize::from(lane)] = Class { masks, entries: 1 };
         self.live |= 1 << lane;
         lane
     }
 
     /// An entry has left its lane; an empty lane may take other masks.
+    #[inline]
     pub(crate) fn leave(&mut self, lane: u8) {
         let class = &mut self.classes[usize::from(lane)];
         class.entries -= 1;
@@ -117,7 +141,7 @@ impl Lanes {
     }
 
     #[inline]
-    fn range(list: List) -> std::ops::Range<u8> {
+    const fn range(list: List) -> std::ops::Range<u8> {
         let start = list as u8 * CLASSES as u8;
         start..start + CLASSES as u8
     }

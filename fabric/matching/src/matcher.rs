@@ -2,7 +2,7 @@
 
 use crate::hash::Hasher;
 use crate::kept::KeptMessages;
-use crate::masks::Masked;
+use crate::masks::{Masked, Masks};
 use crate::posted::PostedEntries;
 use crate::{
     Candidate, Entry, EntryHandle, List, Match, MatchError, MatchKey, Pattern, Posted, Unexpected,
@@ -85,6 +85,9 @@ impl Matcher {
             } = entry.pattern;
             return self.post_plain(MatchKey { table, source, bits }, entry.length, entry.token);
         }
+        if entry.is_ordinary() {
+            return self.post_open(entry.pattern, entry.length, entry.token);
+        }
         self.post_other(entry)
     }
 
@@ -114,6 +117,23 @@ impl Matcher {
             self.posted
                 .link_plain(&self.hasher, Masked::exact(&key), length, token),
         )
+    }
+
+    #[inline(always)]
+    fn post_open(&mut self, pattern: Pattern, length: u64, token: u64) -> Posted {
+        if !self.kept.is_empty()
+            && let Some(found) = self.claim_kept(pattern)
+        {
+            return Posted::Found(found);
+        }
+        // By value, as an ordinary receive that leaves nothing open.
+        let (key, masks) = (Masked::of(&pattern), Masks::of(&pattern));
+        Posted::Linked(self.posted.link_open(&self.hasher, key, masks, length, token))
+    }
+
+    #[inline(never)]
+    fn claim_kept(&mut self, pattern: Pattern) -> Option<Unexpected> {
+        self.claim(&pattern)
     }
 
     #[inline(never)]

@@ -69,6 +69,30 @@ impl PostedEntries {
         handle
     }
 
+    /// Links a receive like those of [`link_plain`](Self::link_plain) that leaves something open. What it
+    /// leaves open is its lane's, where it has one: then nothing else is written for it.
+    #[inline(never)]
+    pub(crate) fn link_open(
+        &mut self,
+        hasher: &Hasher,
+        key: Masked,
+        masks: Masks,
+        length: u64,
+        token: u64,
+    ) -> EntryHandle {
+        let lane = self.lanes.admit(List::Priority, masks);
+        self.others += 1;
+        let handle = self.fill(key, length, token, lane, USE_ONCE);
+        if lane < LINEAR {
+            self.queue(hasher, key, handle.slot, lane);
+        } else {
+            self.wide[handle.slot as usize] = Wide { masks, ..NO_WIDE };
+            let head = &mut self.linear[List::Priority as usize];
+            *head = chain::push(&mut self.nodes, *head, handle.slot);
+        }
+        handle
+    }
+
     /// Links any entry behind all earlier ones of its list.
     #[inline(never)]
     pub(crate) fn link(&mut self, hasher: &Hasher, entry: &Entry) -> EntryHandle {
@@ -187,6 +211,11 @@ impl PostedEntries {
         remote_offset: u64,
         length: u64,
     ) -> Option<Match> {
+        if self.others != 0
+            && let Some(found) = self.arrive_in_the_only_lane(hasher, &key, remote_offset, length)
+        {
+            return Some(found);
+        }
         for list in [List::Priority, List::Overflow] {
             let Some((slot, place)) = self.earliest(hasher, list, &key, remote_offset, length) else {
                 continue;
@@ -206,6 +235,42 @@ impl PostedEntries {
             });
         }
         None
+    }
+
+    /// The ordinary receive that takes an arrival, where all entries of the priority list leave the same bits
+    /// open: most programs that leave some open do so in all of theirs.
+    #[inline]
+    fn arrive_in_the_only_lane(
+        &mut self,
+        hasher: &Hasher,
+        key: &MatchKey,
+        remote_offset: u64,
+        length: u64,
+    ) -> Option<Match> {
+        if self.linear[List::Priority as usize] != NONE {
+            return None;
+        }
+        let exact = self.len() != self.others as usize;
+        let lane = self.lanes.only(List::Priority, exact).ok()??;
+        let key = self.lanes.masks(lane).apply(key);
+        let at = self.find(key.hash(hasher, lane), key, lane).ok()?;
+        let slot = self.heads.slot(at);
+        let node = &self.nodes[slot as usize];
+        if !node.is_plain() || lane == EXACT {
+            return None;
+        }
+        let (token, number, room) = (node.token, node.number, node.length);
+        self.others -= 1;
+        self.lanes.leave(lane);
+        self.pop(at, slot);
+        Some(Match {
+            token,
+            handle: handle(number, slot),
+            offset: remote_offset,
+            length: length.min(room.saturating_sub(remote_offset)),
+            unlinked: true,
+            list: List::Priority,
+        })
     }
 
     /// The earliest posted entry of one list that takes the message, and its chain's place among the heads
