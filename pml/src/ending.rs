@@ -41,30 +41,7 @@ impl<M: Message> Pml<M> {
     /// another way, which [`Pml::test`] reports.
     #[inline(always)]
     pub fn take_well_ended(&mut self, id: RequestId) -> Option<Status> {
-        match self.take_usual(id) {
-            Some(status) => Some(status),
-            None if self.core.requests.get(id)?.is(mark::UNUSUAL) => self.take_unusual(id),
-            None => None,
-        }
-    }
-
-    /// The status of a request that has ended well, if it is like most.
-    #[inline(always)]
-    fn take_usual(&mut self, id: RequestId) -> Option<Status> {
-        let slot = self.core.requests.get(id)?;
-        if !slot.is_well_ended() {
-            return None;
-        }
-        let status = slot.status();
-        self.core.requests.free(id.index());
-        Some(status)
-    }
-
-    #[inline(never)]
-    fn take_unusual(&mut self, id: RequestId) -> Option<Status> {
-        let slot = self.core.requests.get(id)?;
-        let plain = slot.marks() & !(mark::UNUSUAL | mark::DATA) == 0;
-        if slot.state() != State::Done || !plain || slot.outcome() != Outcome::Ok {
+        if !self.core.requests.get(id)?.is_well_ended() {
             return None;
         }
         let status = self.core.status(id.index());
@@ -76,7 +53,7 @@ impl<M: Message> Pml<M> {
     /// [`PmlError::StaleRequest`].
     #[inline]
     pub fn test(&mut self, id: RequestId) -> Option<Result<Status, PmlError>> {
-        if let Some(status) = self.take_usual(id) {
+        if let Some(status) = self.take_well_ended(id) {
             return Some(Ok(status));
         }
         let Some(slot) = self.core.requests.get(id) else {

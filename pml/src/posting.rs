@@ -8,7 +8,7 @@ use crate::args::{Delivery, MultiArgs, RecvArgs, Target};
 use crate::core::Core;
 use crate::error::PmlError;
 use crate::pml::Pml;
-use crate::rank::Source;
+use crate::rank::{Source, number};
 use crate::receive::{Landing, pattern};
 use crate::request::RequestIndex;
 use crate::request::{Event, Outcome, RequestId, mark};
@@ -28,19 +28,52 @@ impl<M: Message> Pml<M> {
         ignore: u64,
         room: MutLoan,
     ) -> Result<RequestId, PmlError> {
+        self.recv_piece::<0>(from, context, tag, ignore, room)
+    }
+
+    /// Receives as [`Pml::recv_loan`] does, and puts the request on the completion queue when it ends
+    /// ([`Pml::next_completion`]).
+    ///
+    /// # Errors
+    /// Those of [`Pml::recv_loan`].
+    #[inline]
+    pub fn recv_loan_notified(
+        &mut self,
+        from: Source,
+        context: u16,
+        tag: u64,
+        ignore: u64,
+        room: MutLoan,
+    ) -> Result<RequestId, PmlError> {
+        self.recv_piece::<{ mark::NOTIFY }>(from, context, tag, ignore, room)
+    }
+
+    #[inline(always)]
+    fn recv_piece<const MARKS: u16>(
+        &mut self,
+        from: Source,
+        context: u16,
+        tag: u64,
+        ignore: u64,
+        room: MutLoan,
+    ) -> Result<RequestId, PmlError> {
         if let Source::Rank(rank) | Source::Endpoint(rank, _) = from
             && self.core.hot.get(rank).is_none()
         {
             return Err(self.no_such_rank(rank));
         }
         let (id, slot) = self.core.requests.take();
-        slot.post(context, tag, room);
+        slot.post(MARKS, context, tag, room);
         let length = room.len() as u64;
         match from {
             // By value all the way: a pattern that is built in memory and read back by other words stalls the
             // processor.
             Source::Rank(rank) if ignore == 0 => {
                 let key = MatchKey::new(u32::from(context), rank.0, tag);
+                self.core.post_exact(id, key, length);
+            }
+            Source::Endpoint(rank, endpoint) if ignore == 0 => {
+                let key = MatchKey::new(u32::from(context), number(rank, endpoint), tag);
                 self.core.post_exact(id, key, length);
             }
             _ => self.core.post(id, pattern(from, context, tag, ignore), length),
@@ -119,7 +152,16 @@ impl<M: Message> Pml<M> {
     }
 
     /// The next message that a multi-receive took, oldest first.
+    #[inline]
     pub fn next_delivery(&mut self) -> Option<Delivery> {
+        if self.core.deliveries.is_empty() {
+            return None;
+        }
+        self.take_delivery()
+    }
+
+    #[inline(never)]
+    fn take_delivery(&mut self) -> Option<Delivery> {
         let (delivery, charge) = self.core.deliveries.pop()?;
         if charge > 0 {
             self.core.consume(delivery.status.source, charge);
@@ -146,14 +188,11 @@ impl<M: Message> Pml<M> {
     ) -> Result<RequestId, PmlError> {
         let target = target.checked()?;
         let (id, slot) = self.core.requests.take();
-        if notify {
-            slot.set(mark::NOTIFY);
-        }
+        let marks = if notify { mark::NOTIFY } else { 0 };
         match target {
-            Target::Loan(room) => slot.post(context, tag, room),
+            Target::Loan(room) => slot.post(marks, context, tag, room),
             target => {
-                slot.post(context, tag, MutLoan::EMPTY);
-                slot.set(mark::APART | mark::RECORD);
+                slot.post(marks | mark::APART | mark::RECORD, context, tag, MutLoan::EMPTY);
                 let record = self.core.requests.record(id.index());
                 record.memory.set_target(target);
                 record.progress.set_unbounded();

@@ -45,8 +45,12 @@ impl Core {
                 inbound.copy_to_loan(MATCH_LEN, room, 0);
                 slot.matched(rank, tag, length as u64);
                 slot.turn(Event::Completed);
+                let notify = slot.is(mark::NOTIFY);
                 if UNUSUAL {
                     self.requests.note(index, context, data);
+                }
+                if notify {
+                    self.reports.push_request(RequestId::from_bits(found.token));
                 }
                 self.counters.matched += 1;
                 self.consume(rank, length as u64 + ENVELOPE);
@@ -312,6 +316,7 @@ impl Core {
     }
 
     /// Posts the entry of a single receive whose slot is filled in. Finds a kept message, or links.
+    #[inline(always)]
     pub(crate) fn post(&mut self, id: RequestId, pattern: Pattern, room: u64) {
         match self.matcher.post(&Entry::once(pattern, room, id.to_bits())) {
             Posted::Linked(handle) => self.requests.slot(id.index()).link(handle),

@@ -30,6 +30,7 @@ impl Reports {
     }
 
     /// A request has ended.
+    #[inline]
     pub(crate) fn push_request(&mut self, id: RequestId) {
         self.requests.push_back(id);
     }
@@ -65,6 +66,12 @@ impl Deliveries {
     /// Adds a message.
     pub(crate) fn push(&mut self, delivery: Delivery, charge: u64) {
         self.0.push_back((delivery, charge));
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Takes the first message.

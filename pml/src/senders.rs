@@ -49,6 +49,7 @@ impl Core {
     }
 
     /// The status of a request's message.
+    #[inline]
     pub(crate) fn status(&self, index: RequestIndex) -> Status {
         self.requests.status(index, self.config.sources)
     }

@@ -68,6 +68,17 @@ fn eager_messages_allocate_nothing() {
                 pair.b.test(request).unwrap().unwrap();
             }
         });
+        alloc::steady("expected eager, with a notice and an ignore mask", 300, || {
+            let request = pair
+                .b
+                .recv_loan_notified(Source::Any, 0, 1, 0xff00, room)
+                .unwrap();
+            let sent = pair.a.send_loan(Rank(1), 0, 0x0101, out.part(0, length)).unwrap();
+            pair.settle();
+            finish(&mut pair.a, sent);
+            assert_eq!(pair.b.next_completion(), Some(request));
+            pair.b.test(request).unwrap().unwrap();
+        });
         alloc::steady("injected and to ourselves", 300, || {
             pair.a.inject(Rank(0), 0, 9, &[7; 32]).unwrap();
             let request = pair.a.recv_loan(Source::Any, 0, 9, 0, room).unwrap();

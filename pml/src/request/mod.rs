@@ -137,7 +137,7 @@ impl Requests {
     #[inline]
     pub(crate) fn free(&mut self, index: RequestIndex) {
         let slot = &mut self.slots[index.at()];
-        if slot.is(!(mark::NOTIFY | mark::UNUSUAL | mark::DATA)) {
+        if slot.is(!(mark::NOTIFY | mark::DATA)) {
             self.records[index.at()].reset();
         }
         slot.give(self.free);
@@ -186,10 +186,10 @@ impl Requests {
 
     /// The message of a receive has this context, of which its sender's endpoint is a part, and these
     /// immediate data.
+    #[inline]
     pub(crate) fn note(&mut self, index: RequestIndex, context: u16, data: Option<u64>) {
         let slot = &mut self.slots[index.at()];
         slot.set_context(context);
-        slot.set(mark::UNUSUAL);
         if let Some(data) = data {
             slot.set(mark::DATA);
             self.records[index.at()].data = data;
@@ -198,13 +198,14 @@ impl Requests {
 
     /// The status of the message of a request; `sources` are the bits of its context that are the sender's
     /// endpoint.
+    #[inline]
     pub(crate) fn status(&self, index: RequestIndex, sources: u16) -> Status {
         let slot = &self.slots[index.at()];
-        let data = self.records[index.at()].data;
+        // The record is another cache line.
+        let data = slot.is(mark::DATA).then(|| self.records[index.at()].data);
         Status {
-            endpoint: (slot.context() & sources) as u8,
-            data: slot.is(mark::DATA).then_some(data),
-            ..slot.status()
+            data,
+            ..slot.status(sources)
         }
     }
 

@@ -26,10 +26,8 @@ pub(crate) mod mark {
     pub(crate) const APART: u16 = 64;
     /// It is a multi-receive.
     pub(crate) const MULTI: u16 = 128;
-    /// Its status has more than that of most messages: an endpoint, or immediate data.
-    pub(crate) const UNUSUAL: u16 = 256;
     /// Its message has immediate data, which are in the record.
-    pub(crate) const DATA: u16 = 512;
+    pub(crate) const DATA: u16 = 256;
 }
 
 /// How a request ended.
@@ -162,8 +160,9 @@ impl Slot {
 
     /// A receive begins, with its room, or with none where that is in the record.
     #[inline(always)]
-    pub(crate) fn post(&mut self, context: u16, tag: u64, room: MutLoan) {
+    pub(crate) fn post(&mut self, marks: u16, context: u16, tag: u64, room: MutLoan) {
         self.turn(Event::Posted);
+        self.marks = marks;
         self.context = context;
         self.tag = tag;
         self.room = room;
@@ -257,18 +256,21 @@ impl Slot {
         self.length = filled;
     }
 
-    /// Whether it ended well, with a status that is like most, and nothing but its slot has to be released.
+    /// Whether it ended well, and nothing but its slot has to be released.
     #[inline(always)]
     pub(crate) fn is_well_ended(&self) -> bool {
-        self.state == State::Done && self.marks == 0 && self.outcome == Outcome::Ok
+        self.state == State::Done
+            && self.marks & !(mark::NOTIFY | mark::DATA) == 0
+            && self.outcome == Outcome::Ok
     }
 
-    /// The status of a message that is not [`mark::UNUSUAL`].
+    /// The status of its message, without the message's data; `sources` are the bits of a context that are
+    /// the sender's endpoint.
     #[inline(always)]
-    pub(crate) const fn status(&self) -> Status {
+    pub(crate) const fn status(&self, sources: u16) -> Status {
         Status {
             source: self.peer,
-            endpoint: 0,
+            endpoint: (self.context & sources) as u8,
             tag: self.tag,
             length: self.length,
             data: None,
@@ -284,7 +286,7 @@ impl Slot {
     /// The room of a plain receive, if a message of this length fits.
     #[inline(always)]
     pub(crate) fn plain_room(&self, length: usize) -> Option<&MutLoan> {
-        (self.marks == 0 && length <= self.room.len()).then_some(&self.room)
+        (self.marks & !mark::NOTIFY == 0 && length <= self.room.len()).then_some(&self.room)
     }
 
     /// Notes the entry of matching that is linked for it.

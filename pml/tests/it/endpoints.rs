@@ -238,3 +238,49 @@ fn only_the_lowest_bits_can_name_endpoints() {
     let refused = doorbell_pml::Pml::<doorbell_sim::SimRail>::new(config).unwrap_err();
     assert!(matches!(refused, PmlError::BadConfig { name: "sources", .. }));
 }
+
+#[test]
+fn receives_with_a_notice_end_on_the_completion_queue_however_they_end() {
+    let mut world = endpoints(2);
+    let mask = 0xff00;
+    for (length, room) in [(8, 8), (8, 4), (100_000, 100_000), (100_000, 500)] {
+        let (out, into) = (filled(length, 9), empty(room));
+        for data in [None, Some(5)] {
+            let context = context(1, 5, 3);
+            let request = world.pmls[1]
+                .recv_loan_notified(Source::Any, context & !SOURCES, 7, mask, into.room())
+                .unwrap();
+            assert_eq!(world.pmls[1].next_completion(), None);
+            world.pmls[0].set_immediate(Rank(1), data).unwrap();
+            let sent = send(&mut world, 0, context, 0x0107, &out);
+            let mut ended = Vec::new();
+            world.until("it ends", |world| {
+                ended.extend(world.pmls[1].next_completion());
+                !ended.is_empty()
+            });
+            world.passes(20);
+            ended.extend(world.pmls[1].next_completion());
+            assert_eq!(ended, [request], "once");
+            match world.pmls[1].test(request).unwrap() {
+                Ok(status) => {
+                    assert_eq!((status.source, status.endpoint), (Rank(0), 3));
+                    assert_eq!((status.tag, status.length), (0x0107, length as u64));
+                    assert_eq!((status.data, bytes(&into)), (data, pattern(length, 9)));
+                }
+                Err(PmlError::Truncated { length: whole, .. }) => {
+                    assert!(room < length && whole == length as u64);
+                }
+                Err(error) => panic!("{error}"),
+            }
+            world.wait_sent(0, sent).unwrap();
+        }
+    }
+    let into = empty(8);
+    let request = world.pmls[1]
+        .recv_loan_notified(Source::Endpoint(Rank(0), 3), context(1, 5, 0), 7, 0, into.room())
+        .unwrap();
+    assert!(world.pmls[1].cancel(request));
+    assert_eq!(world.pmls[1].next_completion(), Some(request));
+    let cancelled = world.pmls[1].test(request).unwrap();
+    assert!(matches!(cancelled, Err(PmlError::Cancelled { .. })));
+}
