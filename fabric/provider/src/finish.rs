@@ -55,13 +55,26 @@ impl State {
             return;
         }
         let operation = *operation;
-        match self.member.pml().test(request) {
-            Some(Ok(status)) if operation.mark.is(Mark::SEND) => self.sent(&operation, &status, outlet),
-            Some(Ok(status)) => self.received(&operation, &status, outlet),
-            Some(Err(error)) => self.failed(&operation, &error),
-            None => return,
+        if operation.mark.is(Mark::RECV)
+            && let Some(status) = self.member.pml().take_well_ended(request)
+        {
+            self.received(&operation, &status, outlet);
+        } else if !self.finish_otherwise(request, &operation, outlet) {
+            return;
         }
         self.operations.take(request);
+    }
+
+    /// A send, or a receive that has not ended like most. Returns whether it has ended at all.
+    #[inline(never)]
+    fn finish_otherwise(&mut self, request: RequestId, operation: &Operation, outlet: &mut Outlet) -> bool {
+        match self.member.pml().test(request) {
+            Some(Ok(status)) if operation.mark.is(Mark::SEND) => self.sent(operation, &status, outlet),
+            Some(Ok(status)) => self.received(operation, &status, outlet),
+            Some(Err(error)) => self.failed(operation, &error),
+            None => return false,
+        }
+        true
     }
 
     #[inline]

@@ -59,21 +59,43 @@ impl State {
         let endpoint = self.endpoints.find(to)?;
         let side = endpoint.receiving()?;
         let names = endpoint.names_senders;
-        let from = self.source(to, receive.from)?;
+        let from = if receive.from == FI_ADDR_UNSPEC || !endpoint.directed {
+            Source::Any
+        } else {
+            self.source(to, receive.from)?
+        };
         if receive.flags & FI_MULTI_RECV != 0 {
             return self.receive_many(to, room, receive, side, from);
         }
-        let args = RecvArgs {
+        let context = space.receives(to);
+        let posted = match room {
+            Room::One(loan) => {
+                let pml = self.member.pml();
+                pml.recv_loan_notified(from, context, receive.tag, receive.ignore, loan)
+            }
+            Room::Pieces(_) => self.receive_pieces(from, context, room, &receive),
+        };
+        let request = posted.map_err(|error| refused(&error))?;
+        self.posted(to, space, &receive, side, request, names);
+        Ok(0)
+    }
+
+    #[inline(never)]
+    fn receive_pieces(
+        &mut self,
+        from: Source,
+        context: u16,
+        room: Room,
+        receive: &Receive,
+    ) -> std::result::Result<RequestId, PmlError> {
+        self.member.pml().recv(RecvArgs {
             from,
-            context: space.receives(to),
+            context,
             tag: receive.tag,
             ignore: receive.ignore,
             target: room.target(),
             notify: true,
-        };
-        let request = self.member.pml().recv(args).map_err(|error| refused(&error))?;
-        self.posted(to, space, &receive, side, request, names);
-        Ok(0)
+        })
     }
 
     /// Notes a receive that was posted.
@@ -161,7 +183,7 @@ impl State {
     }
 
     /// The senders whose messages a receive takes.
-    #[inline(always)]
+    #[inline]
     pub(super) fn source(&mut self, to: EndpointNumber, from: fi_addr_t) -> Result<Source> {
         let endpoint = self.endpoints.find(to)?;
         if from == FI_ADDR_UNSPEC || !endpoint.directed {

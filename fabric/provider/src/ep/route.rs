@@ -5,6 +5,7 @@ use libfabric_sys::{FI_ADDR_NOTAVAIL, FI_EINVAL, fi_addr_t};
 
 use super::send::Route;
 use super::state::EndpointNumber;
+use crate::av::VectorIndex;
 use crate::domain::State;
 use crate::errno::{Errno, Result};
 
@@ -15,7 +16,17 @@ impl State {
     /// `FI_EINVAL` for what is not in the endpoint's address vector.
     #[inline(always)]
     pub(super) fn route(&mut self, from: EndpointNumber, to: fi_addr_t) -> Result<Route> {
-        let vector = self.endpoints.find(from)?.vector.ok_or(Errno(FI_EINVAL))?;
+        let vector = self.endpoints.find(from)?.vector;
+        self.route_in(vector, to)
+    }
+
+    /// Where messages of an endpoint with this address vector go.
+    ///
+    /// # Errors
+    /// Those of [`State::route`].
+    #[inline(always)]
+    pub(super) fn route_in(&mut self, vector: Option<VectorIndex>, to: fi_addr_t) -> Result<Route> {
+        let vector = vector.ok_or(Errno(FI_EINVAL))?;
         let (rank, endpoint) = self.vectors.route(&mut self.member, vector, to)?;
         Ok(Route { rank, endpoint })
     }

@@ -111,7 +111,7 @@ impl State {
                 _ => pml.send_with_more(route.rank, context, send.tag, loan),
             };
             if left {
-                self.done(from, side, space, &send, loan.len());
+                self.done(side, space, &send, loan.len());
                 return Ok(0);
             }
         }
@@ -158,7 +158,8 @@ impl State {
         }
         let endpoint = self.endpoints.find(from)?;
         let side = endpoint.sending()?;
-        let route = self.route(from, to)?;
+        let vector = endpoint.vector;
+        let route = self.route_in(vector, to)?;
         let context = space.context(route.endpoint, from);
         let pml = self.member.pml();
         let sent = pml
@@ -182,7 +183,8 @@ impl State {
         if endpoint.under_way >= endpoint.most_under_way || self.queues.is_full(side.queue) {
             return Err(Errno(FI_EAGAIN));
         }
-        let route = self.route(from, send.to)?;
+        let vector = endpoint.vector;
+        let route = self.route_in(vector, send.to)?;
         // That the peer is lost is found again by the send, which is reported as every other.
         let _ = self.member.pml().set_immediate(route.rank, send.data);
         Ok((side, route))
@@ -190,12 +192,11 @@ impl State {
 
     /// A send that was complete at once.
     #[inline(always)]
-    fn done(&mut self, from: EndpointNumber, side: Side, space: Space, send: &Send, length: usize) {
+    fn done(&mut self, side: Side, space: Space, send: &Send, length: usize) {
         let mark = side.reports(send.flags);
         if mark.is(Mark::COUNTED) {
             self.count_sent(side, length);
         }
-        let _ = from;
         if mark.is(Mark::ENTRY)
             && let Some(queue) = self.queues.get_mut(side.queue)
         {
@@ -251,7 +252,7 @@ impl State {
             self.member.pml().flush();
         }
         match sent {
-            Ok(Sent::Done) => self.done(from, side, space, &send, length as usize),
+            Ok(Sent::Done) => self.done(side, space, &send, length as usize),
             Ok(Sent::Pending(request)) => self.pending(from, side, space, &send, request),
             Err(error) if must_wait(&error) => return Err(Errno(FI_EAGAIN)),
             Err(error) => self.not_sent(from, side, space, &send, &error),
