@@ -1,0 +1,300 @@
+//! Two domains in one thread, without libfabric: the library of the provider is a part of this program.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use libfabric_sys::*;
+
+/// The tag of all messages, and the bits of it that receives leave open.
+pub(crate) const TAG: u64 = 0x0300_0000_0007;
+pub(crate) const IGNORE: u64 = 0xffff_0000_0000;
+/// The data of those that have some.
+const DATA: u64 = 5;
+
+/// What an endpoint is opened with.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wants {
+    /// Receives name their sender.
+    pub(crate) directed: bool,
+    /// Receives leave no bit of the tag open.
+    pub(crate) exact: bool,
+    /// Completions only where they are wanted.
+    pub(crate) selective: bool,
+    /// Counters of sends and receives.
+    pub(crate) counters: bool,
+    /// Senders are reported.
+    pub(crate) sources: bool,
+}
+
+/// One endpoint, with everything that it needs.
+#[derive(Debug)]
+pub(crate) struct End {
+    fabric: *mut fid_fabric,
+    domain: *mut fid_domain,
+    vector: *mut fid_av,
+    queue: *mut fid_cq,
+    counters: [*mut fid_cntr; 2],
+    endpoint: *mut fid_ep,
+    peer: fi_addr_t,
+    from: fi_addr_t,
+    ignore: u64,
+    bytes: &'static [u8],
+    room: *mut u8,
+}
+
+/// Two endpoints that have met.
+#[derive(Debug)]
+pub(crate) struct Couple {
+    pub(crate) ends: [End; 2],
+}
+
+impl Couple {
+    /// Opens both, for messages of this length.
+    pub(crate) fn meet(wants: &Wants, length: usize) -> Self {
+        let mut ends = [(); 2].map(|()| End::open(wants, length));
+        let names = [ends[0].name(), ends[1].name()];
+        ends[0].insert(&names[1], wants);
+        ends[1].insert(&names[0], wants);
+        Self { ends }
+    }
+
+    /// Closes both endpoints.
+    pub(crate) fn close(self) {
+        self.ends.iter().for_each(End::close);
+    }
+}
+
+/// Checks the result of a call that must not fail.
+fn good(call: &str, result: i32) {
+    assert_eq!(result, 0, "{call}");
+}
+
+/// Opens an object by a call that writes its address.
+fn opened<T>(call: &str, open: impl FnOnce(*mut *mut T) -> i32) -> *mut T {
+    let mut object = ptr::null_mut();
+    good(call, open(&raw mut object));
+    object
+}
+
+/// The first entry of what the provider offers. It lives as long as the process.
+fn entry(wants: &Wants) -> *mut fi_info {
+    let provider = doorbell_fi::fi_prov_ini();
+    // SAFETY: the provider's structure lives as long as the process.
+    let getinfo = unsafe { (*provider).getinfo }.unwrap();
+    let mut info = ptr::null_mut();
+    let level = Level::NEWEST.version();
+    // SAFETY: no hints are given.
+    let result = unsafe { getinfo(level, ptr::null(), ptr::null(), 0, ptr::null(), &raw mut info) };
+    good("getinfo", result);
+    // SAFETY: an entry with all its attributes, which is ours now.
+    unsafe {
+        (*(*info).domain_attr).threading = FI_THREAD_DOMAIN;
+        for (wanted, flag) in [(wants.directed, FI_DIRECTED_RECV), (wants.sources, FI_SOURCE)] {
+            (*info).caps &= !flag;
+            if wanted {
+                (*info).caps |= flag;
+            }
+        }
+    }
+    info
+}
+
+impl End {
+    fn open(wants: &Wants, length: usize) -> Self {
+        let info = entry(wants);
+        let null = ptr::null_mut::<c_void>();
+        // SAFETY: the provider's structure lives as long as the process.
+        let open = unsafe { (*doorbell_fi::fi_prov_ini()).fabric }.unwrap();
+        // SAFETY: the entry is whole.
+        let fabric = opened("fi_fabric", |to| unsafe { open((*info).fabric_attr, to, null) });
+        // SAFETY: the fabric is open, and the entry is whole.
+        let domain = opened("fi_domain", |to| unsafe { fi_domain(fabric, info, to, null) });
+        let mut attr = fi_av_attr {
+            r#type: FI_AV_MAP,
+            ..Layout::zeroed()
+        };
+        // SAFETY: the domain is open.
+        let vector = opened("fi_av_open", |to| unsafe {
+            fi_av_open(domain, &raw mut attr, to, null)
+        });
+        let mut attr = fi_cq_attr {
+            format: FI_CQ_FORMAT_TAGGED,
+            ..Layout::zeroed()
+        };
+        // SAFETY: the domain is open.
+        let queue = opened("fi_cq_open", |to| unsafe {
+            fi_cq_open(domain, &raw mut attr, to, null)
+        });
+        // SAFETY: the domain is open, and the entry is whole.
+        let endpoint = opened("fi_endpoint", |to| unsafe { fi_endpoint(domain, info, to, null) });
+        let selective = if wants.selective {
+            FI_SELECTIVE_COMPLETION
+        } else {
+            0
+        };
+        let bind = |object: *mut fid, flags| {
+            // SAFETY: both are open.
+            good("fi_ep_bind", unsafe { fi_ep_bind(endpoint, object, flags) });
+        };
+        bind(queue.cast(), FI_TRANSMIT | selective);
+        bind(queue.cast(), FI_RECV);
+        bind(vector.cast(), 0);
+        let mut counters = [ptr::null_mut(); 2];
+        if wants.counters {
+            for (counter, flag) in counters.iter_mut().zip([FI_SEND, FI_RECV]) {
+                let mut attr: fi_cntr_attr = Layout::zeroed();
+                // SAFETY: the domain is open.
+                *counter = opened("fi_cntr_open", |to| unsafe {
+                    fi_cntr_open(domain, &raw mut attr, to, null)
+                });
+                bind((*counter).cast(), flag);
+            }
+        }
+        // SAFETY: the endpoint is open.
+        good("fi_enable", unsafe { fi_enable(endpoint) });
+        Self {
+            fabric,
+            domain,
+            vector,
+            queue,
+            counters,
+            endpoint,
+            peer: FI_ADDR_NOTAVAIL,
+            from: FI_ADDR_UNSPEC,
+            ignore: if wants.exact { 0 } else { IGNORE },
+            bytes: vec![7; length].leak(),
+            room: vec![0; length].leak().as_mut_ptr(),
+        }
+    }
+
+    fn name(&self) -> Vec<u8> {
+        let mut name = vec![0; 256];
+        let mut length = name.len();
+        // SAFETY: the endpoint is open, and the memory has this length.
+        let result = unsafe { fi_getname(self.endpoint.cast(), name.as_mut_ptr().cast(), &mut length) };
+        good("fi_getname", result);
+        name.truncate(length);
+        name
+    }
+
+    fn insert(&mut self, name: &[u8], wants: &Wants) {
+        // SAFETY: one address, and a place for its number.
+        let count = unsafe {
+            fi_av_insert(
+                self.vector,
+                name.as_ptr().cast(),
+                1,
+                &raw mut self.peer,
+                0,
+                ptr::null_mut(),
+            )
+        };
+        assert_eq!(count, 1, "fi_av_insert");
+        if wants.directed {
+            self.from = self.peer;
+        }
+    }
+
+    /// Posts a tagged receive.
+    pub(crate) fn receive_tagged(&self) {
+        let (room, length, null) = (self.room.cast(), self.bytes.len(), ptr::null_mut());
+        // SAFETY: the memory lives as long as the process.
+        let result = unsafe {
+            fi_trecv(
+                self.endpoint,
+                room,
+                length,
+                null,
+                self.from,
+                TAG,
+                self.ignore,
+                null,
+            )
+        };
+        assert_eq!(result, 0, "fi_trecv");
+    }
+
+    /// Posts a receive.
+    pub(crate) fn receive(&self) {
+        let (room, length, null) = (self.room.cast(), self.bytes.len(), ptr::null_mut());
+        // SAFETY: the memory lives as long as the process.
+        let result = unsafe { fi_recv(self.endpoint, room, length, null, self.from, null) };
+        assert_eq!(result, 0, "fi_recv");
+    }
+
+    /// Calls until it is not refused for the moment.
+    fn retry(&self, call: impl Fn() -> isize) {
+        loop {
+            match call() {
+                0 => return,
+                again if again == -(FI_EAGAIN as isize) => self.advance(),
+                other => panic!("a call is refused: {other}"),
+            }
+        }
+    }
+
+    /// Sends by fi_tsend.
+    pub(crate) fn send_tagged(&self) {
+        let (from, length, null) = (self.bytes.as_ptr().cast(), self.bytes.len(), ptr::null_mut());
+        // SAFETY: the memory lives as long as the process.
+        self.retry(|| unsafe { fi_tsend(self.endpoint, from, length, null, self.peer, TAG, null) });
+    }
+
+    /// Sends by fi_send.
+    pub(crate) fn send(&self) {
+        let (from, length, null) = (self.bytes.as_ptr().cast(), self.bytes.len(), ptr::null_mut());
+        // SAFETY: the memory lives as long as the process.
+        self.retry(|| unsafe { fi_send(self.endpoint, from, length, null, self.peer, null) });
+    }
+
+    /// Sends by fi_tinject.
+    pub(crate) fn inject_tagged(&self) {
+        let (from, length) = (self.bytes.as_ptr().cast(), self.bytes.len());
+        // SAFETY: the memory lives as long as the process.
+        self.retry(|| unsafe { fi_tinject(self.endpoint, from, length, self.peer, TAG) });
+    }
+
+    /// Sends by fi_tsenddata.
+    pub(crate) fn send_tagged_data(&self) {
+        let (from, length, null) = (self.bytes.as_ptr().cast(), self.bytes.len(), ptr::null_mut());
+        // SAFETY: the memory lives as long as the process.
+        self.retry(|| unsafe { fi_tsenddata(self.endpoint, from, length, null, DATA, self.peer, TAG, null) });
+    }
+
+    /// Makes progress; no entry is read.
+    pub(crate) fn advance(&self) {
+        // SAFETY: no entry is read.
+        unsafe { fi_cq_read(self.queue, ptr::null_mut(), 0) };
+    }
+
+    /// Reads the queue until it has an entry; the other end makes progress meanwhile.
+    pub(crate) fn read_entry(&self, other: &Self) {
+        let mut entry: fi_cq_tagged_entry = Layout::zeroed();
+        let to = (&raw mut entry).cast();
+        let mut sender = FI_ADDR_NOTAVAIL;
+        loop {
+            // SAFETY: room for one entry of the queue's format, and for its sender.
+            match unsafe { fi_cq_readfrom(self.queue, to, 1, &raw mut sender) } {
+                1 => return,
+                again if again == -(FI_EAGAIN as isize) => other.advance(),
+                other => panic!("fi_cq_read: {other}"),
+            }
+        }
+    }
+
+    fn close(&self) {
+        let all = [
+            self.endpoint.cast(),
+            self.counters[0].cast(),
+            self.counters[1].cast(),
+            self.queue.cast(),
+            self.vector.cast::<fid>(),
+            self.domain.cast(),
+            self.fabric.cast(),
+        ];
+        for object in all.into_iter().filter(|object| !object.is_null()) {
+            // SAFETY: it was opened, and is closed once.
+            good("fi_close", unsafe { fi_close(object) });
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The ways of a message from one end to the other.
+
+use crate::couple::{Couple, End};
+
+/// Which calls send and receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// fi_tsend, to a posted fi_trecv.
+    Tagged,
+    /// fi_send, to a posted fi_recv.
+    Untagged,
+    /// fi_tinject, to a posted fi_trecv.
+    Injected,
+    /// fi_tsenddata, with the same data each time, to a posted fi_trecv.
+    WithData,
+    /// fi_tsend, before the fi_trecv.
+    Unexpected,
+}
+
+impl Way {
+    fn post(self, end: &mut End) {
+        match self {
+            Self::Untagged => end.receive(),
+            _ => end.receive_tagged(),
+        }
+    }
+
+    fn send(self, end: &End, other: &End) {
+        match self {
+            Self::Tagged | Self::Unexpected => end.send_tagged(),
+            Self::Untagged => end.send(),
+            Self::Injected => end.inject_tagged(),
+            Self::WithData => end.send_tagged_data(),
+        }
+        if self != Self::Injected {
+            end.read_entry(other);
+        }
+    }
+}
+
+impl Couple {
+    /// One message, from the first end to the second; they change places.
+    pub(crate) fn exchange(&mut self, way: Way) {
+        let [from, to] = &mut self.ends;
+        if way == Way::Unexpected {
+            way.send(from, to);
+            to.advance();
+            way.post(to);
+        } else {
+            way.post(to);
+            way.send(from, to);
+        }
+        to.read_entry(from);
+        self.ends.swap(0, 1);
+    }
+}
