@@ -7,48 +7,34 @@ use crate::pair::{run, run_killed};
 
 const LAST: usize = 2000;
 
+/// The first injects many messages and ends as `end` does; the second receives them all.
+fn injects_and_ends(test: &str, end: impl FnOnce(Client)) {
+    run(test, |mut role, library| {
+        let client = Client::meet(&mut role, library, &Wants::default());
+        if role.is_first() {
+            for number in 0..LAST {
+                let bytes = pattern(1000, number);
+                // SAFETY: the memory is used during the call.
+                client.retry(|| unsafe {
+                    fi_inject(client.endpoint.0, bytes.as_ptr().cast(), 1000, client.peer)
+                });
+            }
+            end(client);
+        } else {
+            (0..LAST).for_each(|number| _ = client.expect(&pattern(1000, number), None));
+        }
+    });
+}
+
 #[test]
 fn what_was_injected_before_a_close_arrives() {
-    run(
-        "ends::what_was_injected_before_a_close_arrives",
-        |mut role, library| {
-            let client = Client::meet(&mut role, library, &Wants::default());
-            if role.is_first() {
-                for number in 0..LAST {
-                    let bytes = pattern(1000, number);
-                    // SAFETY: the memory is used during the call.
-                    client.retry(|| unsafe {
-                        fi_inject(client.endpoint.0, bytes.as_ptr().cast(), 1000, client.peer)
-                    });
-                }
-                drop(client);
-            } else {
-                (0..LAST).for_each(|number| _ = client.expect(&pattern(1000, number), None));
-            }
-        },
-    );
+    injects_and_ends("ends::what_was_injected_before_a_close_arrives", drop);
 }
 
 #[test]
 fn what_was_injected_before_an_exit_without_a_close_arrives() {
-    run(
-        "ends::what_was_injected_before_an_exit_without_a_close_arrives",
-        |mut role, library| {
-            let client = Client::meet(&mut role, library, &Wants::default());
-            if role.is_first() {
-                for number in 0..LAST {
-                    let bytes = pattern(1000, number);
-                    // SAFETY: the memory is used during the call.
-                    client.retry(|| unsafe {
-                        fi_inject(client.endpoint.0, bytes.as_ptr().cast(), 1000, client.peer)
-                    });
-                }
-                std::mem::forget(client);
-            } else {
-                (0..LAST).for_each(|number| _ = client.expect(&pattern(1000, number), None));
-            }
-        },
-    );
+    let test = "ends::what_was_injected_before_an_exit_without_a_close_arrives";
+    injects_and_ends(test, std::mem::forget);
 }
 
 #[test]
