@@ -224,6 +224,10 @@ pub(crate) unsafe extern "C" fn open2(
     unsafe { open(fabric, info, domain, context) }
 }
 
+/// Makes a domain.
+///
+/// # Safety
+/// The pointers are those of fi_domain(3).
 unsafe fn enter(
     fabric: &Fabric,
     info: *mut fi_info,

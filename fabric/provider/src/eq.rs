@@ -33,7 +33,7 @@ pub(crate) struct EventQueue {
     head: Head<fid_eq>,
     uses: Uses,
     fence: Fence,
-    fabric: Held<Fabric>,
+    _fabric: Held<Fabric>,
     /// Whether the client may write events.
     is_writable: bool,
     /// Events that a client's writes may fill.
@@ -116,16 +116,6 @@ impl EventQueue {
     /// Whether something is unread.
     pub(crate) fn has_unread(&self) -> bool {
         !self.unread().is_empty()
-    }
-
-    /// The descriptor that is readable while something is unread.
-    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.waits.as_ref().map(|waits| waits.bell.as_fd())
-    }
-
-    /// The fabric that it was opened from.
-    pub(crate) fn fabric(&self) -> &Fabric {
-        &self.fabric
     }
 
     fn unread(&self) -> MutexGuard<'_, Unread> {
@@ -231,7 +221,7 @@ pub(crate) unsafe extern "C" fn open(
             }),
             uses: Uses::default(),
             fence: Fence::new(),
-            fabric: Held::new(fabric),
+            _fabric: Held::new(fabric),
             is_writable: attributes.flags & FI_WRITE != 0,
             size: if attributes.size == 0 {
                 USUAL_SIZE

@@ -51,8 +51,3 @@ pub(crate) fn checked(answer: c_int) -> Result<bool> {
         value => Ok(value != 0),
     }
 }
-
-/// Converts a result for C.
-pub(crate) fn answer<A: Answer>(result: Result<A>) -> A {
-    result.unwrap_or_else(A::of_errno)
-}

@@ -24,17 +24,19 @@
 //! | `log`, `params` | libfabric's own log and parameters, where it is found |
 //! | `info/` | getinfo: what is offered, and the matching of hints |
 //! | `fabric`, `domain`, `eq`, `av`, `mr`, `wait` | the objects without data path |
-//! | `cq/`, `cntr/`, `ep/`, `msg`, `tagged`, `ops` | queues, counters, endpoints, messages |
+//! | `cq/`, `cntr/`, `ep/`, `ops` | queues, counters, endpoints, operations |
+//! | `calls`, `msg`, `tagged` | the calls of messages |
 //! | `finish` | the ends of operations: entries, counts, failures |
+//! | `waitable` | what completion queues and counters are alike in |
 //! | `bell`, `sleep` | what wakes a client that sleeps; waits |
 //! | `memory` | the client's memory, lent |
 //! | `exit` | domains that are open when the process ends |
 #![deny(unsafe_code)]
 #![allow(unsafe_code, reason = "an interface of C: every call takes pointers")]
-#![allow(dead_code, reason = "the objects that use these come one by one")]
 
 mod av;
 mod bell;
+mod calls;
 mod cntr;
 mod cq;
 mod domain;
@@ -59,5 +61,6 @@ mod refuse;
 mod sleep;
 mod tagged;
 mod wait;
+mod waitable;
 
 pub use entry::fi_prov_ini;

@@ -76,6 +76,7 @@ impl Registrations {
     }
 
     /// Returns the registration of a key.
+    #[cfg(test)]
     pub(crate) fn get(&self, key: u64) -> Option<&Region> {
         self.regions.get(&key)
     }

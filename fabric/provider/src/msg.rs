@@ -5,9 +5,10 @@ use std::ffi::c_void;
 use libc::iovec;
 use libfabric_sys::*;
 
-use crate::ep::{Receive, Room, Send, Space, endpoint, flags};
-use crate::errno::Errno;
-use crate::memory::{bytes, lent, lent_pieces, room, room_pieces};
+use crate::calls::{Call, Destination, Message as _, Pattern};
+use crate::domain::State;
+use crate::ep::{EndpointObject, Space, flags};
+use crate::memory::room_pieces;
 use crate::refuse::Table;
 
 /// The table of endpoints.
@@ -24,28 +25,14 @@ pub(crate) static MSG: Table<fi_ops_msg> = Table::new(fi_ops_msg {
     injectdata: Some(injectdata),
 });
 
-/// A send that takes no flags.
-#[inline(always)]
-fn plain(to: fi_addr_t, data: Option<u64>, context: *mut c_void, flags: u64) -> Send {
-    Send {
-        to,
-        tag: 0,
-        data,
-        context: context.expose_provenance(),
-        flags,
-    }
+const fn call(name: &'static str) -> Call {
+    let space = Space::Untagged;
+    Call { name, space }
 }
 
-/// Describes a receive of any message.
-#[inline(always)]
-fn any_tag(from: fi_addr_t, context: *mut c_void, flags: u64) -> Receive {
-    Receive {
-        from,
-        tag: 0,
-        ignore: 0,
-        context: context.expose_provenance(),
-        flags,
-    }
+const fn to(address: fi_addr_t, data: Option<u64>) -> Destination {
+    let tag = 0;
+    Destination { address, tag, data }
 }
 
 unsafe extern "C" fn recv(
@@ -56,14 +43,8 @@ unsafe extern "C" fn recv(
     src_addr: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    // SAFETY: the caller's memory, lent until the operation has ended.
-    let room = Room::One(unsafe { room(buf, len) });
-    let call = any_tag(src_addr, context, endpoint.receive_flags());
-    endpoint.run("fi_recv", |state| {
-        state.receive(endpoint.number(), Space::Untagged, room, call)
-    })
+    // SAFETY: an endpoint of this table, and the caller's memory, lent until the operation has ended.
+    unsafe { call("fi_recv").receive(ep, (buf, len), Pattern::untagged(src_addr), context) }
 }
 
 unsafe extern "C" fn recvv(
@@ -74,32 +55,21 @@ unsafe extern "C" fn recvv(
     src_addr: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    let call = any_tag(src_addr, context, endpoint.receive_flags());
-    endpoint.run("fi_recvv", |state| {
-        // SAFETY: the caller's memory, lent until the operation has ended.
-        let room = unsafe { room_pieces(iov, count) }?;
-        state.receive(endpoint.number(), Space::Untagged, room, call)
-    })
+    // SAFETY: as for `recv`.
+    unsafe { call("fi_recvv").receive_pieces(ep, (iov, count), Pattern::untagged(src_addr), context) }
 }
 
 unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    endpoint.run("fi_recvmsg", |state| {
-        flags::check(flags, flags::RECEIVE)?;
-        // SAFETY: null, or the caller's message.
-        let msg = unsafe { msg.as_ref() }.ok_or(Errno(FI_EINVAL))?;
+    let call = call("fi_recvmsg");
+    let run = |state: &mut State, endpoint: &EndpointObject, msg: &fi_msg| {
+        let (iov, count) = msg.pieces();
         // SAFETY: the caller's memory, lent until the operation has ended.
-        let room = unsafe { room_pieces(msg.msg_iov, msg.iov_count) }?;
-        state.receive(
-            endpoint.number(),
-            Space::Untagged,
-            room,
-            any_tag(msg.addr, msg.context, flags),
-        )
-    })
+        let room = unsafe { room_pieces(iov, count) }?;
+        let receive = msg.pattern().receive(msg.context(), flags);
+        state.receive(endpoint.number(), call.space, room, receive)
+    };
+    // SAFETY: an endpoint of this table, and null or the caller's message.
+    unsafe { call.receive_message(ep, msg, (flags, flags::RECEIVE), run) }
 }
 
 unsafe extern "C" fn send(
@@ -110,14 +80,8 @@ unsafe extern "C" fn send(
     dest_addr: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    // SAFETY: the caller's memory, lent until the operation has ended.
-    let loan = unsafe { lent(buf, len) };
-    let call = plain(dest_addr, None, context, endpoint.send_flags());
-    endpoint.run("fi_send", |state| {
-        state.send(endpoint.number(), Space::Untagged, loan, call)
-    })
+    // SAFETY: an endpoint of this table, and the caller's memory, lent until the operation has ended.
+    unsafe { call("fi_send").send(ep, (buf, len), to(dest_addr, None), context) }
 }
 
 unsafe extern "C" fn sendv(
@@ -128,39 +92,19 @@ unsafe extern "C" fn sendv(
     dest_addr: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    let call = plain(dest_addr, None, context, endpoint.send_flags());
-    endpoint.run("fi_sendv", |state| {
-        // SAFETY: the caller's memory, lent until the operation has ended.
-        let bytes = unsafe { lent_pieces(iov, count) }?;
-        state.send_pieces(endpoint.number(), Space::Untagged, bytes, call)
-    })
+    // SAFETY: as for `send`.
+    unsafe { call("fi_sendv").send_pieces(ep, (iov, count), to(dest_addr, None), context) }
 }
 
 unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    endpoint.run("fi_sendmsg", |state| {
-        flags::check(flags, flags::SEND)?;
-        // SAFETY: null, or the caller's message.
-        let msg = unsafe { msg.as_ref() }.ok_or(Errno(FI_EINVAL))?;
-        // SAFETY: the caller's memory, lent until the operation has ended.
-        let bytes = unsafe { lent_pieces(msg.msg_iov, msg.iov_count) }?;
-        let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
-        let call = plain(msg.addr, data, msg.context, flags);
-        state.send_pieces(endpoint.number(), Space::Untagged, bytes, call)
-    })
+    // SAFETY: an endpoint of this table, and null or the caller's message, whose memory is lent until the
+    // operation has ended.
+    unsafe { call("fi_sendmsg").send_message(ep, msg, flags) }
 }
 
 unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, dest_addr: fi_addr_t) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    endpoint.run("fi_inject", |state| {
-        // SAFETY: the caller's memory, for this call.
-        let bytes = unsafe { bytes(buf, len) }?;
-        state.inject(endpoint.number(), Space::Untagged, bytes, dest_addr, 0, None)
-    })
+    // SAFETY: an endpoint of this table, and the caller's memory, lent for the call.
+    unsafe { call("fi_inject").inject(ep, (buf, len), to(dest_addr, None)) }
 }
 
 unsafe extern "C" fn senddata(
@@ -172,14 +116,8 @@ unsafe extern "C" fn senddata(
     dest_addr: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    // SAFETY: the caller's memory, lent until the operation has ended.
-    let loan = unsafe { lent(buf, len) };
-    let call = plain(dest_addr, Some(data), context, endpoint.send_flags());
-    endpoint.run("fi_senddata", |state| {
-        state.send(endpoint.number(), Space::Untagged, loan, call)
-    })
+    // SAFETY: as for `send`.
+    unsafe { call("fi_senddata").send(ep, (buf, len), to(dest_addr, Some(data)), context) }
 }
 
 unsafe extern "C" fn injectdata(
@@ -189,18 +127,6 @@ unsafe extern "C" fn injectdata(
     data: u64,
     dest_addr: fi_addr_t,
 ) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    endpoint.run("fi_injectdata", |state| {
-        // SAFETY: the caller's memory, for this call.
-        let bytes = unsafe { bytes(buf, len) }?;
-        state.inject(
-            endpoint.number(),
-            Space::Untagged,
-            bytes,
-            dest_addr,
-            0,
-            Some(data),
-        )
-    })
+    // SAFETY: as for `inject`.
+    unsafe { call("fi_injectdata").inject(ep, (buf, len), to(dest_addr, Some(data))) }
 }

@@ -5,9 +5,11 @@ use std::ffi::c_void;
 use libc::iovec;
 use libfabric_sys::*;
 
-use crate::ep::{Receive, Room, Send, Space, endpoint, flags};
-use crate::errno::Errno;
-use crate::memory::{bytes, lent, lent_pieces, room, room_pieces};
+use crate::calls::{Call, Destination, Message as _, Pattern};
+use crate::domain::State;
+use crate::ep::{EndpointNumber, EndpointObject, Space, flags};
+use crate::errno::{Errno, Result};
+use crate::memory::room_pieces;
 use crate::refuse::Table;
 
 /// The table of endpoints.
@@ -24,15 +26,17 @@ pub(crate) static TAGGED: Table<fi_ops_tagged> = Table::new(fi_ops_tagged {
     injectdata: Some(injectdata),
 });
 
-#[inline(always)]
-fn to(to: fi_addr_t, tag: u64, data: Option<u64>, context: *mut c_void, flags: u64) -> Send {
-    Send {
-        to,
-        tag,
-        data,
-        context: context.expose_provenance(),
-        flags,
-    }
+const fn call(name: &'static str) -> Call {
+    let space = Space::Tagged;
+    Call { name, space }
+}
+
+const fn of(address: fi_addr_t, tag: u64, ignore: u64) -> Pattern {
+    Pattern { address, tag, ignore }
+}
+
+const fn to(address: fi_addr_t, tag: u64, data: Option<u64>) -> Destination {
+    Destination { address, tag, data }
 }
 
 unsafe extern "C" fn recv(
@@ -45,21 +49,8 @@ unsafe extern "C" fn recv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    // SAFETY: the caller's memory, lent until the operation has ended.
-    let room = Room::One(unsafe { room(buf, len) });
-    let call = Receive {
-        from: src_addr,
-        tag,
-        ignore,
-        context: context.expose_provenance(),
-        // Only untagged buffers take many messages.
-        flags: endpoint.receive_flags() & !FI_MULTI_RECV,
-    };
-    endpoint.run("fi_trecv", |state| {
-        state.receive(endpoint.number(), Space::Tagged, room, call)
-    })
+    // SAFETY: an endpoint of this table, and the caller's memory, lent until the operation has ended.
+    unsafe { call("fi_trecv").receive(ep, (buf, len), of(src_addr, tag, ignore), context) }
 }
 
 unsafe extern "C" fn recvv(
@@ -72,51 +63,44 @@ unsafe extern "C" fn recvv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    let call = Receive {
-        from: src_addr,
-        tag,
-        ignore,
-        context: context.expose_provenance(),
-        flags: endpoint.receive_flags() & !FI_MULTI_RECV,
-    };
-    endpoint.run("fi_trecvv", |state| {
-        // SAFETY: the caller's memory, lent until the operation has ended.
-        let room = unsafe { room_pieces(iov, count) }?;
-        state.receive(endpoint.number(), Space::Tagged, room, call)
-    })
+    // SAFETY: as for `recv`.
+    unsafe { call("fi_trecvv").receive_pieces(ep, (iov, count), of(src_addr, tag, ignore), context) }
 }
 
 unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    endpoint.run("fi_trecvmsg", |state| {
-        flags::check(flags, flags::TAGGED_RECEIVE)?;
-        // SAFETY: null, or the caller's message.
-        let msg = unsafe { msg.as_ref() }.ok_or(Errno(FI_EINVAL))?;
-        let call = Receive {
-            from: msg.addr,
-            tag: msg.tag,
-            ignore: msg.ignore,
-            context: msg.context.expose_provenance(),
-            flags,
-        };
-        let number = endpoint.number();
-        match flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) {
-            0 | FI_CLAIM => {
-                // SAFETY: the caller's memory, lent until the operation has ended.
-                let room = unsafe { room_pieces(msg.msg_iov, msg.iov_count) }?;
-                match flags & FI_CLAIM {
-                    0 => state.receive(number, Space::Tagged, room, call),
-                    _ => state.receive_claimed(number, room, call),
-                }
+    let run = |state: &mut State, endpoint: &EndpointObject, msg: &fi_msg_tagged| {
+        // SAFETY: the caller's memory, lent until the operation has ended.
+        unsafe { receive_message(state, endpoint.number(), msg, flags) }
+    };
+    // SAFETY: an endpoint of this table, and null or the caller's message.
+    unsafe { call("fi_trecvmsg").receive_message(ep, msg, (flags, flags::TAGGED_RECEIVE), run) }
+}
+
+/// Receives a message, or one that has arrived: looks at it, takes it out, drops it.
+///
+/// # Safety
+/// The memory that the message names may be written until the operation has ended.
+unsafe fn receive_message(
+    state: &mut State,
+    number: EndpointNumber,
+    msg: &fi_msg_tagged,
+    flags: u64,
+) -> Result<isize> {
+    let receive = msg.pattern().receive(msg.context(), flags);
+    match flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) {
+        0 | FI_CLAIM => {
+            let (iov, count) = msg.pieces();
+            // SAFETY: by the contract of this function.
+            let room = unsafe { room_pieces(iov, count) }?;
+            match flags & FI_CLAIM {
+                0 => state.receive(number, Space::Tagged, room, receive),
+                _ => state.receive_claimed(number, room, receive),
             }
-            claimed if claimed == FI_CLAIM | FI_DISCARD => state.discard_claimed(number, call),
-            FI_DISCARD => Err(Errno(FI_EINVAL)),
-            _ => state.peek(number, call),
         }
-    })
+        claimed if claimed == FI_CLAIM | FI_DISCARD => state.discard_claimed(number, receive),
+        FI_DISCARD => Err(Errno(FI_EINVAL)),
+        _ => state.peek(number, receive),
+    }
 }
 
 unsafe extern "C" fn send(
@@ -128,14 +112,8 @@ unsafe extern "C" fn send(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    // SAFETY: the caller's memory, lent until the operation has ended.
-    let loan = unsafe { lent(buf, len) };
-    let call = to(dest_addr, tag, None, context, endpoint.send_flags());
-    endpoint.run("fi_tsend", |state| {
-        state.send(endpoint.number(), Space::Tagged, loan, call)
-    })
+    // SAFETY: an endpoint of this table, and the caller's memory, lent until the operation has ended.
+    unsafe { call("fi_tsend").send(ep, (buf, len), to(dest_addr, tag, None), context) }
 }
 
 unsafe extern "C" fn sendv(
@@ -147,29 +125,14 @@ unsafe extern "C" fn sendv(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    let call = to(dest_addr, tag, None, context, endpoint.send_flags());
-    endpoint.run("fi_tsendv", |state| {
-        // SAFETY: the caller's memory, lent until the operation has ended.
-        let bytes = unsafe { lent_pieces(iov, count) }?;
-        state.send_pieces(endpoint.number(), Space::Tagged, bytes, call)
-    })
+    // SAFETY: as for `send`.
+    unsafe { call("fi_tsendv").send_pieces(ep, (iov, count), to(dest_addr, tag, None), context) }
 }
 
 unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    endpoint.run("fi_tsendmsg", |state| {
-        flags::check(flags, flags::SEND)?;
-        // SAFETY: null, or the caller's message.
-        let msg = unsafe { msg.as_ref() }.ok_or(Errno(FI_EINVAL))?;
-        // SAFETY: the caller's memory, lent until the operation has ended.
-        let bytes = unsafe { lent_pieces(msg.msg_iov, msg.iov_count) }?;
-        let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
-        let call = to(msg.addr, msg.tag, data, msg.context, flags);
-        state.send_pieces(endpoint.number(), Space::Tagged, bytes, call)
-    })
+    // SAFETY: an endpoint of this table, and null or the caller's message, whose memory is lent until the
+    // operation has ended.
+    unsafe { call("fi_tsendmsg").send_message(ep, msg, flags) }
 }
 
 unsafe extern "C" fn inject(
@@ -179,13 +142,8 @@ unsafe extern "C" fn inject(
     dest_addr: fi_addr_t,
     tag: u64,
 ) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    endpoint.run("fi_tinject", |state| {
-        // SAFETY: the caller's memory, for this call.
-        let bytes = unsafe { bytes(buf, len) }?;
-        state.inject(endpoint.number(), Space::Tagged, bytes, dest_addr, tag, None)
-    })
+    // SAFETY: an endpoint of this table, and the caller's memory, lent for the call.
+    unsafe { call("fi_tinject").inject(ep, (buf, len), to(dest_addr, tag, None)) }
 }
 
 unsafe extern "C" fn senddata(
@@ -198,14 +156,8 @@ unsafe extern "C" fn senddata(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    // SAFETY: the caller's memory, lent until the operation has ended.
-    let loan = unsafe { lent(buf, len) };
-    let call = to(dest_addr, tag, Some(data), context, endpoint.send_flags());
-    endpoint.run("fi_tsenddata", |state| {
-        state.send(endpoint.number(), Space::Tagged, loan, call)
-    })
+    // SAFETY: as for `send`.
+    unsafe { call("fi_tsenddata").send(ep, (buf, len), to(dest_addr, tag, Some(data)), context) }
 }
 
 unsafe extern "C" fn injectdata(
@@ -216,18 +168,6 @@ unsafe extern "C" fn injectdata(
     dest_addr: fi_addr_t,
     tag: u64,
 ) -> isize {
-    // SAFETY: the table belongs to endpoints.
-    let endpoint = unsafe { endpoint(ep) };
-    endpoint.run("fi_tinjectdata", |state| {
-        // SAFETY: the caller's memory, for this call.
-        let bytes = unsafe { bytes(buf, len) }?;
-        state.inject(
-            endpoint.number(),
-            Space::Tagged,
-            bytes,
-            dest_addr,
-            tag,
-            Some(data),
-        )
-    })
+    // SAFETY: as for `inject`.
+    unsafe { call("fi_tinjectdata").inject(ep, (buf, len), to(dest_addr, tag, Some(data))) }
 }

@@ -218,11 +218,6 @@ impl<A: Copy> AddressTable<A> {
         self.firsts.get(rank as usize).is_some_and(|first| *first != NONE)
     }
 
-    /// Whether an entry leads to this peer.
-    pub(crate) fn leads_to(&self, rank: u32) -> bool {
-        self.routes.iter().any(|way| way.rank == rank)
-    }
-
     /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.used

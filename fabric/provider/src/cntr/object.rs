@@ -6,40 +6,42 @@ use std::ptr;
 use libfabric_sys::*;
 
 use super::{Counted, Counter, CounterIndex};
+use crate::bell::Bell;
 use crate::cq::Outlet;
 use crate::domain::{self, Domain, State};
 use crate::errno::{Errno, Result, checked};
-use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back, this};
-use crate::refuse::{self, Table};
+use crate::object::{Held, give, this};
+use crate::refuse::Table;
 use crate::sleep::Limit;
-use crate::wait::{Joined, Member, WaitKind};
+use crate::wait::{Member, WaitKind};
+use crate::waitable::{Kind, Waitable};
 
-/// A counter, as clients hold it.
-#[repr(C)]
-pub(crate) struct CounterObject {
-    head: Head<fid_cntr>,
-    uses: Uses,
-    domain: Held<Domain>,
-    index: CounterIndex,
-    wait: WaitKind,
-    _joined: Option<Joined>,
-}
+/// The kind of counters.
+#[derive(Debug)]
+pub(crate) enum CounterObjects {}
 
-// SAFETY: `head` is first, and `open` sets the class.
-unsafe impl Object for CounterObject {
+// SAFETY: the structure of this class, which begins with its `fid`.
+unsafe impl Kind for CounterObjects {
     type Head = fid_cntr;
+    type Index = CounterIndex;
     const CLASS: usize = FI_CLASS_CNTR;
+    const CLOSE: &'static str = "fi_close of a counter";
 
-    fn uses(&self) -> &Uses {
-        &self.uses
+    fn bell(state: &mut State, index: CounterIndex) -> Option<&mut Bell> {
+        state.counters.bell(index)
+    }
+
+    fn remove(state: &mut State, index: CounterIndex) {
+        state.counters.remove(index);
+    }
+
+    fn member(domain: &Domain, index: CounterIndex) -> Member {
+        Member::Counter(Held::new(domain), index)
     }
 }
 
-static FI: Table<fi_ops> = Table::new(fi_ops {
-    close: Some(close),
-    control: Some(control),
-    ..refuse::FI_OPS
-});
+/// A counter, as clients hold it.
+pub(crate) type CounterObject = Waitable<CounterObjects>;
 
 static OPS: Table<fi_ops_cntr> = Table::new(fi_ops_cntr {
     read: Some(read),
@@ -53,24 +55,14 @@ static OPS: Table<fi_ops_cntr> = Table::new(fi_ops_cntr {
 });
 
 impl CounterObject {
-    /// Its number in the domain.
-    pub(crate) fn index(&self) -> CounterIndex {
-        self.index
-    }
-
-    /// The domain that it was opened on.
-    pub(crate) fn domain(&self) -> &Domain {
-        &self.domain
-    }
-
     /// Whether it has changed since it was read last.
     ///
     /// # Errors
     /// Those of the fence.
     pub(crate) fn has_changed(&self) -> Result<bool> {
-        let answer: c_int = self
-            .domain
-            .run("fi_poll", |state| state.has_changed(self.index).map(c_int::from));
+        let answer: c_int = self.domain().run("fi_poll", |state| {
+            state.has_changed(self.index()).map(c_int::from)
+        });
         checked(answer)
     }
 
@@ -79,13 +71,13 @@ impl CounterObject {
     /// # Errors
     /// `FI_EAGAIN` when it has changed since it was read last.
     pub(crate) fn try_wait(&self) -> Result<c_int> {
-        self.domain.try_wait_counter(self.index)
+        self.domain().try_wait_counter(self.index())
     }
 
     /// Changes the counter.
     fn change(&self, call: &'static str, change: impl FnOnce(&mut Counter)) -> c_int {
-        self.domain.run(call, |state| {
-            change(state.counters.get_mut(self.index).ok_or(Errno(FI_EINVAL))?);
+        self.domain().run(call, |state| {
+            change(state.counters.get_mut(self.index()).ok_or(Errno(FI_EINVAL))?);
             Ok(0)
         })
     }
@@ -119,6 +111,10 @@ pub(crate) unsafe extern "C" fn open(
     })
 }
 
+/// Makes a counter.
+///
+/// # Safety
+/// The pointers are those of fi_cntr_open(3).
 unsafe fn make(
     domain: &Domain,
     state: &mut State,
@@ -144,65 +140,29 @@ unsafe fn make(
     let set = unsafe { wait.set(set) }?;
     let bell = state.bell_for(wait, set)?;
     let index = state.counters.add(Counter::new(counted, bell))?;
-    let object = Box::new(CounterObject {
-        head: Head::new(fid_cntr {
-            fid: object::head::<CounterObject>(context, &FI),
-            ops: OPS.pointer(),
-        }),
-        uses: Uses::default(),
-        domain: Held::new(domain),
-        index,
-        wait,
-        _joined: set.map(|set| set.join(Member::Counter(Held::new(domain), index))),
-    });
+    let ops = OPS.pointer();
     // SAFETY: written above.
-    unsafe { publish(object, cntr) };
+    unsafe { CounterObject::publish(domain, (index, wait, set), context, |fid| fid_cntr { fid, ops }, cntr) };
     Ok(0)
-}
-
-unsafe extern "C" fn close(cntr: *mut fid) -> c_int {
-    // SAFETY: the table belongs to counters.
-    match unsafe { take_back::<CounterObject>(cntr) } {
-        Ok(object) => {
-            let index = object.index;
-            object
-                .domain
-                .close_part("fi_close of a counter", |state| state.counters.remove(index))
-        }
-        Err(errno) => -errno.0,
-    }
-}
-
-unsafe extern "C" fn control(cntr: *mut fid, command: c_int, argument: *mut c_void) -> c_int {
-    // SAFETY: the table belongs to counters.
-    let counter = unsafe { this::<CounterObject>(cntr.cast()) };
-    counter.domain.run("fi_control", |state| {
-        let descriptor = state
-            .counters
-            .bell(counter.index)
-            .and_then(|bell| bell.descriptor());
-        // SAFETY: the argument is that of the command.
-        unsafe { counter.wait.control(command, argument, descriptor) }
-    })
 }
 
 unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: the table belongs to counters.
     let counter = unsafe { this::<CounterObject>(cntr) };
-    counter.domain.run("fi_cntr_read", |state| {
+    counter.domain().run("fi_cntr_read", |state| {
         state.advance();
-        state.note_read(counter.index);
-        Ok(state.reading(counter.index).0)
+        state.note_read(counter.index());
+        Ok(state.reading(counter.index()).0)
     })
 }
 
 unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: the table belongs to counters.
     let counter = unsafe { this::<CounterObject>(cntr) };
-    counter.domain.run("fi_cntr_readerr", |state| {
+    counter.domain().run("fi_cntr_readerr", |state| {
         state.advance();
-        state.note_read(counter.index);
-        Ok(state.reading(counter.index).1)
+        state.note_read(counter.index());
+        Ok(state.reading(counter.index()).1)
     })
 }
 
@@ -235,20 +195,20 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
     // SAFETY: the table belongs to counters.
     let counter = unsafe { this::<CounterObject>(cntr) };
     let mut errors = None;
-    counter.domain.wait(
+    counter.domain().wait(
         "fi_cntr_wait",
         Limit::of(timeout),
         |state| {
-            let before = state.reading(counter.index).1;
+            let before = state.reading(counter.index()).1;
             let errors = *errors.get_or_insert(before);
             state.advance();
-            match state.reading(counter.index) {
+            match state.reading(counter.index()) {
                 (value, _) if value >= threshold => Ok(Some(0)),
                 (_, now) if now != errors => Err(Errno(FI_EAVAIL)),
                 _ => Ok(None),
             }
         },
-        |state| state.counters.bell(counter.index),
+        |state| state.counters.bell(counter.index()),
         Errno(FI_ETIMEDOUT),
     )
 }

@@ -8,39 +8,41 @@ use libfabric_sys::*;
 use super::entry::Format;
 use super::failure::write_text;
 use super::outlet::{Outlet, QueueIndex};
+use crate::bell::Bell;
 use crate::domain::{self, Domain, State};
 use crate::errno::{Errno, Result, checked};
-use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back, this};
-use crate::refuse::{self, Table};
+use crate::object::{Held, give, this};
+use crate::refuse::Table;
 use crate::sleep::Limit;
-use crate::wait::{Joined, Member, WaitKind};
+use crate::wait::{Member, WaitKind};
+use crate::waitable::{Kind, Waitable};
 
-/// A completion queue, as clients hold it.
-#[repr(C)]
-pub(crate) struct CompletionQueue {
-    head: Head<fid_cq>,
-    uses: Uses,
-    domain: Held<Domain>,
-    index: QueueIndex,
-    wait: WaitKind,
-    _joined: Option<Joined>,
-}
+/// The kind of completion queues.
+#[derive(Debug)]
+pub(crate) enum CompletionQueues {}
 
-// SAFETY: `head` is first, and `open` sets the class.
-unsafe impl Object for CompletionQueue {
+// SAFETY: the structure of this class, which begins with its `fid`.
+unsafe impl Kind for CompletionQueues {
     type Head = fid_cq;
+    type Index = QueueIndex;
     const CLASS: usize = FI_CLASS_CQ;
+    const CLOSE: &'static str = "fi_close of a completion queue";
 
-    fn uses(&self) -> &Uses {
-        &self.uses
+    fn bell(state: &mut State, index: QueueIndex) -> Option<&mut Bell> {
+        state.queues.bell(index)
+    }
+
+    fn remove(state: &mut State, index: QueueIndex) {
+        state.queues.remove(index);
+    }
+
+    fn member(domain: &Domain, index: QueueIndex) -> Member {
+        Member::Queue(Held::new(domain), index)
     }
 }
 
-static FI: Table<fi_ops> = Table::new(fi_ops {
-    close: Some(close),
-    control: Some(control),
-    ..refuse::FI_OPS
-});
+/// A completion queue, as clients hold it.
+pub(crate) type CompletionQueue = Waitable<CompletionQueues>;
 
 static OPS: Table<fi_ops_cq> = Table::new(fi_ops_cq {
     read: Some(read),
@@ -54,24 +56,15 @@ static OPS: Table<fi_ops_cq> = Table::new(fi_ops_cq {
 });
 
 impl CompletionQueue {
-    /// Its number in the domain.
-    pub(crate) fn index(&self) -> QueueIndex {
-        self.index
-    }
-
-    /// The domain that it was opened on.
-    pub(crate) fn domain(&self) -> &Domain {
-        &self.domain
-    }
-
     /// Whether there is something to read.
     ///
     /// # Errors
     /// Those of the fence.
     pub(crate) fn has_unread(&self) -> Result<bool> {
+        let index = self.index();
         let answer: c_int = self
-            .domain
-            .run("fi_poll", |state| Ok(c_int::from(state.any_unread(self.index))));
+            .domain()
+            .run("fi_poll", |state| Ok(c_int::from(state.any_unread(index))));
         checked(answer)
     }
 
@@ -80,7 +73,7 @@ impl CompletionQueue {
     /// # Errors
     /// `FI_EAGAIN` when there is something to read first.
     pub(crate) fn try_wait(&self) -> Result<c_int> {
-        self.domain.try_wait_queue(self.index)
+        self.domain().try_wait_queue(self.index())
     }
 }
 
@@ -109,6 +102,10 @@ pub(crate) unsafe extern "C" fn open(
     })
 }
 
+/// Makes a completion queue.
+///
+/// # Safety
+/// The pointers are those of fi_cq_open(3).
 unsafe fn make(
     domain: &Domain,
     state: &mut State,
@@ -140,45 +137,10 @@ unsafe fn make(
         // SAFETY: the caller's attributes: what was left to us is answered there.
         unsafe { (*attributes).format = format.number() };
     }
-    let object = Box::new(CompletionQueue {
-        head: Head::new(fid_cq {
-            fid: object::head::<CompletionQueue>(context, &FI),
-            ops: OPS.pointer(),
-        }),
-        uses: Uses::default(),
-        domain: Held::new(domain),
-        index,
-        wait,
-        _joined: set.map(|set| set.join(Member::Queue(Held::new(domain), index))),
-    });
+    let ops = OPS.pointer();
     // SAFETY: written above.
-    unsafe { publish(object, cq) };
+    unsafe { CompletionQueue::publish(domain, (index, wait, set), context, |fid| fid_cq { fid, ops }, cq) };
     Ok(0)
-}
-
-unsafe extern "C" fn close(cq: *mut fid) -> c_int {
-    // SAFETY: the table belongs to completion queues.
-    match unsafe { take_back::<CompletionQueue>(cq) } {
-        Ok(object) => {
-            let index = object.index;
-            object
-                .domain
-                .close_part("fi_close of a completion queue", |state| {
-                    state.queues.remove(index)
-                })
-        }
-        Err(errno) => -errno.0,
-    }
-}
-
-unsafe extern "C" fn control(cq: *mut fid, command: c_int, argument: *mut c_void) -> c_int {
-    // SAFETY: the table belongs to completion queues.
-    let queue = unsafe { this::<CompletionQueue>(cq.cast()) };
-    queue.domain.run("fi_control", |state| {
-        let descriptor = state.queues.bell(queue.index).and_then(|bell| bell.descriptor());
-        // SAFETY: the argument is that of the command.
-        unsafe { queue.wait.control(command, argument, descriptor) }
-    })
 }
 
 unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
@@ -194,10 +156,10 @@ unsafe extern "C" fn readfrom(
 ) -> isize {
     // SAFETY: the table belongs to completion queues.
     let queue = unsafe { this::<CompletionQueue>(cq) };
-    queue.domain.poll("fi_cq_read", |state| {
+    queue.domain().poll("fi_cq_read", |state| {
         // SAFETY: the caller's memory has room for `count` entries and addresses.
-        let mut outlet = unsafe { Outlet::new(queue.index, buf.cast(), count, senders) };
-        state.read_queue(queue.index, &mut outlet)
+        let mut outlet = unsafe { Outlet::new(queue.index(), buf.cast(), count, senders) };
+        state.read_queue(queue.index(), &mut outlet)
     })
 }
 
@@ -223,21 +185,21 @@ unsafe extern "C" fn sreadfrom(
 ) -> isize {
     // SAFETY: the table belongs to completion queues.
     let queue = unsafe { this::<CompletionQueue>(cq) };
-    queue.domain.wait(
+    queue.domain().wait(
         "fi_cq_sread",
         Limit::of(timeout),
         |state| {
             // SAFETY: the caller's memory has room for `count` entries and addresses.
-            let mut outlet = unsafe { Outlet::new(queue.index, buf.cast(), count, senders) };
-            match state.read_queue(queue.index, &mut outlet) {
-                Err(Errno(FI_EAGAIN)) if state.queues.take_signal(queue.index) => {
+            let mut outlet = unsafe { Outlet::new(queue.index(), buf.cast(), count, senders) };
+            match state.read_queue(queue.index(), &mut outlet) {
+                Err(Errno(FI_EAGAIN)) if state.queues.take_signal(queue.index()) => {
                     Ok(Some(-(FI_EAGAIN as isize)))
                 }
                 Err(Errno(FI_EAGAIN)) => Ok(None),
                 other => other.map(Some),
             }
         },
-        |state| state.queues.bell(queue.index),
+        |state| state.queues.bell(queue.index()),
         Errno(FI_EAGAIN),
     )
 }
@@ -248,9 +210,9 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _flags:
     if buf.is_null() {
         return -(FI_EINVAL as isize);
     }
-    let level = queue.domain.level();
-    queue.domain.run("fi_cq_readerr", |state| {
-        let found = state.queues.get_mut(queue.index).ok_or(Errno(FI_EINVAL))?;
+    let level = queue.domain().level();
+    queue.domain().run("fi_cq_readerr", |state| {
+        let found = state.queues.get_mut(queue.index()).ok_or(Errno(FI_EINVAL))?;
         // SAFETY: the caller has the structure of its API level, and has set its buffer for error data.
         unsafe { found.read_failure(level, buf) }
     })
@@ -259,8 +221,8 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _flags:
 unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
     // SAFETY: the table belongs to completion queues.
     let queue = unsafe { this::<CompletionQueue>(cq) };
-    queue.domain.run("fi_cq_signal", |state| {
-        let found = state.queues.get_mut(queue.index).ok_or(Errno(FI_EINVAL))?;
+    queue.domain().run("fi_cq_signal", |state| {
+        let found = state.queues.get_mut(queue.index()).ok_or(Errno(FI_EINVAL))?;
         found.signal();
         Ok(0)
     })
@@ -275,8 +237,8 @@ unsafe extern "C" fn strerror(
 ) -> *const c_char {
     // SAFETY: the table belongs to completion queues.
     let queue = unsafe { this::<CompletionQueue>(cq) };
-    queue.domain.run("fi_cq_strerror", |state| {
-        let found = state.queues.get_mut(queue.index).ok_or(Errno(FI_EINVAL))?;
+    queue.domain().run("fi_cq_strerror", |state| {
+        let found = state.queues.get_mut(queue.index()).ok_or(Errno(FI_EINVAL))?;
         // SAFETY: the caller's memory, as fi_cq_strerror(3) has it.
         Ok(unsafe { write_text(found.text(prov_errno), buf, len) })
     })

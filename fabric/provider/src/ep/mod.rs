@@ -20,7 +20,7 @@ mod route;
 mod send;
 mod state;
 
-pub(crate) use self::object::{of as endpoint, open, open2};
+pub(crate) use self::object::{EndpointObject, of as endpoint, open, open2};
 pub(crate) use self::receive::{Receive, Room};
 pub(crate) use self::send::{Bytes, Send};
 pub(crate) use self::state::{Endpoint, EndpointNumber, Space};

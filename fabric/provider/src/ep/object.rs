@@ -202,6 +202,10 @@ impl Wanted {
     }
 }
 
+/// Makes an endpoint.
+///
+/// # Safety
+/// The pointers are those of fi_endpoint(3).
 unsafe fn make(
     domain: &Domain,
     state: &mut State,
@@ -274,6 +278,10 @@ unsafe extern "C" fn bind(ep: *mut fid, other: *mut fid, flags: u64) -> c_int {
     })
 }
 
+/// Binds an object of this class to an endpoint.
+///
+/// # Safety
+/// `other` is an open object of the class, which stays open until the result is dropped.
 unsafe fn bind_to(
     endpoint: &EndpointObject,
     state: &mut State,

@@ -13,9 +13,6 @@ use crate::ops::Mark;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EndpointNumber(pub(crate) u8);
 
-/// The bits of a context that name the sender's endpoint.
-pub(crate) const SOURCES: u16 = 0x00ff;
-
 /// The two spaces of matching, each with its own order: the highest bit of a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
@@ -182,6 +179,9 @@ impl Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The bits of a context that name the sender's endpoint.
+    const SOURCES: u16 = 0x00ff;
 
     #[test]
     fn contexts_keep_spaces_and_endpoints_apart() {

@@ -62,6 +62,7 @@ macro_rules! attributes {
         pub(crate) const RULES: &[Rule] = &[$($(Rule {
             hint: concat!(stringify!($pointer), ".", stringify!($field)),
             of: |attributes| attributes.$part.$field,
+            #[cfg(test)]
             set: |attributes, value| attributes.$part.$field = value,
             judge: $judge,
         },)*)*];

@@ -31,6 +31,7 @@ pub(crate) struct Rule {
     /// Reads the field.
     pub(crate) of: fn(&Attributes) -> u64,
     /// Writes the field.
+    #[cfg(test)]
     pub(crate) set: fn(&mut Attributes, u64),
     /// How a hint of the field is judged.
     pub(crate) judge: Judge,
