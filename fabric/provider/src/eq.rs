@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -268,7 +268,7 @@ unsafe extern "C" fn control(eq: *mut fid, command: c_int, argument: *mut c_void
     // SAFETY: the table belongs to event queues.
     let queue = unsafe { this::<EventQueue>(eq.cast()) };
     queue.fence.run("fi_control of an EQ", || {
-        let descriptor = queue.descriptor();
+        let descriptor = queue.waits.as_ref().map(|waits| waits.bell.as_fd());
         let kind = queue.waits.as_ref().map_or(WaitKind::Nothing, |waits| waits.kind);
         // SAFETY: the argument is that of the command.
         unsafe { kind.control(command, argument, descriptor) }
