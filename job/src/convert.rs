@@ -57,6 +57,7 @@ impl From<PmlError> for Error {
                 tag,
                 length,
                 room,
+                ..
             } => Self::Truncated {
                 source_rank: source_rank.0,
                 tag,

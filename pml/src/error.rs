@@ -158,8 +158,12 @@ pub enum PmlError {
     Truncated {
         /// The sender of the message.
         source_rank: Rank,
+        /// The sender's endpoint, as in [`Status`](crate::Status).
+        endpoint: u8,
         /// The tag of the message.
         tag: u64,
+        /// The sender's immediate data.
+        data: Option<u64>,
         /// The full length of the message.
         length: u64,
         /// How many bytes were delivered.

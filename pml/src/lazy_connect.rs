@@ -97,6 +97,12 @@ impl<M: Message> Pml<M> {
         hot.is_some_and(|hot| hot.is(about::WANTED))
     }
 
+    /// Whether sends that were accepted wait for their ranks to be connected.
+    #[must_use]
+    pub fn has_unmet_sends(&self) -> bool {
+        self.core.waits_for_a_meeting()
+    }
+
     /// The caller needs a rank for something of its own, as if something were to be sent to it.
     #[cold]
     pub fn want(&mut self, rank: Rank) {

@@ -215,12 +215,17 @@ impl Core {
         let source = slot.peer();
         match slot.outcome() {
             Outcome::Ok => Ok(self.status(index)),
-            Outcome::Truncated => Err(PmlError::Truncated {
-                source_rank: source,
-                tag: slot.tag(),
-                length: slot.length(),
-                room: self.requests.peek_record(index).progress.until(),
-            }),
+            Outcome::Truncated => {
+                let status = self.status(index);
+                Err(PmlError::Truncated {
+                    source_rank: source,
+                    endpoint: status.endpoint,
+                    tag: status.tag,
+                    data: status.data,
+                    length: status.length,
+                    room: self.requests.peek_record(index).progress.until(),
+                })
+            }
             Outcome::Corrupt => {
                 let record = self.requests.peek_record(index);
                 Err(PmlError::Corrupt {

@@ -7,8 +7,12 @@
 //!
 //! Numbers are little-endian. `host` identifies a network namespace of a host, `name` the desk there, and who
 //! has the `token` may call it: the address is the permission to talk. `doors`, for other hosts, is zero.
+//!
+//! A member that takes a port ([`Address::of_port`]) has a name and a token that follow from the port, so
+//! that every process of its user on the host can call it: both ends check the user.
 
 use std::fmt;
+use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -24,6 +28,10 @@ pub const ENDPOINTS: u8 = 128;
 
 /// The secret of a desk.
 pub(super) type Token = [u8; 16];
+/// The upper bits of the name of a desk that has taken a port; the port is in the lower ones.
+const PORT_NAME: u64 = 0xdb_0000_0000_0000;
+/// The token of a desk that has taken a port: no secret.
+const PORT_TOKEN: Token = *b"taken by a port\0";
 
 /// The address of one endpoint of a member, as programs pass it to each other: [`Address::LENGTH`] bytes.
 /// A process that has it may send to the member, so that it is shown without its token.
@@ -129,6 +137,13 @@ impl Address {
         }
     }
 
+    /// Returns the address of an endpoint, below [`ENDPOINTS`], of the member that has taken a port of this
+    /// host, if there is one.
+    #[must_use]
+    pub fn of_port(port: NonZeroU16, endpoint: u8) -> Self {
+        Self::new(&PeerId::of_port(super::host::number(), port), endpoint)
+    }
+
     /// Returns the address as programs pass it to each other.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -180,8 +195,8 @@ impl fmt::Debug for Address {
     }
 }
 
-/// A member: a host, the random name of its desk, and the desk's token. One that ends never comes back: the
-/// next one of the same process has another name.
+/// A member: a host, the name of its desk, and the desk's token. A random name that ends never comes back:
+/// the next member of the same process has another one. The name of a port may be another process's later.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PeerId {
     host: u64,
@@ -197,8 +212,30 @@ impl PeerId {
         token.copy_from_slice(&random[8..]);
         // Zeros mean that bytes are no address.
         token[0] |= u8::from(token == [0; 16]);
-        let name = u64::from_le_bytes(name).max(1);
+        let name = match u64::from_le_bytes(name).max(1) {
+            name if name & !u64::from(u16::MAX) == PORT_NAME => !name,
+            name => name,
+        };
         Self { host, name, token }
+    }
+
+    /// Returns the identity of the member that has taken a port of a host.
+    pub(super) fn of_port(host: u64, port: NonZeroU16) -> Self {
+        Self {
+            host,
+            name: PORT_NAME | u64::from(port.get()),
+            token: PORT_TOKEN,
+        }
+    }
+
+    /// Returns the port that it has taken; `None` for a member with a random name.
+    #[must_use]
+    pub fn port(&self) -> Option<NonZeroU16> {
+        let port = (self.name ^ PORT_NAME)
+            .try_into()
+            .ok()
+            .and_then(NonZeroU16::new)?;
+        (self.token == PORT_TOKEN).then_some(port)
     }
 
     /// Returns the number of its host: a hash of the boot and the network namespace.
@@ -274,6 +311,23 @@ mod tests {
             "{shown}"
         );
         assert!(!shown.contains("a8a9") && !shown.contains("afae") && !shown.contains("168"));
+    }
+
+    #[test]
+    fn the_address_of_a_port_is_the_same_in_every_process_and_no_random_one() {
+        let port = |number| NonZeroU16::new(number).unwrap();
+        let address = Address::of_port(port(9228), 3);
+        assert_eq!(address, Address::of_port(port(9228), 3));
+        assert_eq!(Address::parse(address.bytes()), Ok(address));
+        assert_eq!((address.peer().port(), address.endpoint()), (Some(port(9228)), 3));
+        assert_ne!(address.peer(), Address::of_port(port(9229), 3).peer());
+        assert_eq!(address.peer().host(), super::super::host::number());
+        assert_eq!(peer().port(), None);
+        // Random bytes that would be the name of a port are another name.
+        let mut random = [0; 24];
+        random[..8].copy_from_slice(&(PORT_NAME | 9228).to_le_bytes());
+        random[8..].copy_from_slice(&PORT_TOKEN);
+        assert_eq!(PeerId::new(1, &random).port(), None);
     }
 
     #[test]

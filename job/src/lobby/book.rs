@@ -107,6 +107,21 @@ impl Book {
         }
     }
 
+    /// The owner needs a peer's number no more. Returns whether there is such a peer.
+    pub(super) fn disown(&mut self, rank: Rank) -> bool {
+        let peer = self.get_mut(rank);
+        peer.map(|peer| peer.is_owned = false).is_some()
+    }
+
+    /// The identity of a number may get another one from now on.
+    pub(super) fn let_go(&mut self, rank: Rank) {
+        if self.is_current(rank)
+            && let Some(id) = self.id(rank).copied()
+        {
+            self.numbers.remove(&id);
+        }
+    }
+
     /// Whether a peer's end was reported.
     pub(super) fn is_lost(&self, rank: Rank) -> bool {
         self.get(rank).is_some_and(|peer| peer.is_lost)

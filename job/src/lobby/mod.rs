@@ -28,6 +28,8 @@ mod address;
 mod book;
 mod card;
 mod desk;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod host;
 mod layer;
 mod pml;

@@ -12,6 +12,8 @@
 //! calls at once are not taken for two acquaintances.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use doorbell_fabric::rail::{Armed, Rail as _};
 use doorbell_fabric::time::Time;
 use doorbell_oob::JobKey;
 use doorbell_pml::{LostReason, Pml, RailId, Rank};
+use rustix::io::Errno;
 
 use super::address::{Address, PeerId};
 use super::book::Book;
@@ -43,6 +46,8 @@ const MOST_PEERS: u32 = 1 << 20;
 const SOURCES: u16 = 0x00ff;
 /// Interval between two looks at the desk.
 const SERVE_EVERY: Duration = Duration::from_micros(100);
+/// The bits that ports have which are chosen here: they are those of private use, 49152 and above.
+const FREE_PORTS: NonZeroU16 = NonZeroU16::MIN.saturating_add(0xbfff);
 /// Most peers whose lines one look at the desk considers.
 const LINES_AT_ONCE: usize = 64;
 
@@ -105,6 +110,32 @@ impl PmlLayer {
         self.troubles.remove(&rank);
     }
 
+    /// The owner needs a number no more.
+    fn disown(&mut self, desk: &Desk, rank: Rank) {
+        if rank == OWN || !self.book.disown(rank) {
+            return;
+        }
+        if self.book.is_lost(rank) {
+            self.begin_fading(rank);
+        } else if self.pml.is_unmet(rank) && !self.pml.is_wanted(rank) {
+            self.leave(desk, rank);
+        }
+    }
+
+    /// A lost peer is to get another number. Its rails have to forget it before they open it again.
+    fn retire(&mut self, rank: Rank) {
+        self.book.disown(rank);
+        self.book.let_go(rank);
+        self.pml.forget(rank);
+        self.begin_fading(rank);
+    }
+
+    fn begin_fading(&mut self, rank: Rank) {
+        if !self.fading.contains(&rank) {
+            self.fading.push_back(rank);
+        }
+    }
+
     /// A peer begins another acquaintance: the old one is over, with what it had sent. Its rails have to
     /// forget it before they open it again. Its number stays the owner's until it is left.
     fn renew(&mut self, rank: Rank, now: Time) {
@@ -119,7 +150,7 @@ impl PmlLayer {
         if self.book.lose(rank) {
             self.lost.push_back((rank, reason));
             if !self.book.is_owned(rank) {
-                self.fading.push_back(rank);
+                self.begin_fading(rank);
             }
         }
     }
@@ -338,12 +369,35 @@ impl Member<PmlLayer> {
     /// # Errors
     /// A rail that cannot be used; errors of the system.
     pub fn enter(config: Config) -> Result<Self, Error> {
+        Self::enter_as(config, || Ok(PeerId::new(host::number(), &random::bytes()?)))
+    }
+
+    /// Does the same with a desk at a port of this host, which every process of the same user can name
+    /// ([`Address::of_port`]): at `port`, or at one that is free. It is no port of the network: nothing
+    /// listens there.
+    ///
+    /// # Errors
+    /// Those of [`PmlMember::enter`], and of the system where another member has the port.
+    pub fn enter_at(config: Config, port: Option<NonZeroU16>) -> Result<Self, Error> {
+        let mut is_first = true;
+        Self::enter_as(config, || {
+            let number = match port {
+                Some(port) if std::mem::take(&mut is_first) => port,
+                Some(_) => return Err(port_is_taken()),
+                None => FREE_PORTS | (random::number()? as u16),
+            };
+            Ok(PeerId::of_port(host::number(), number))
+        })
+    }
+
+    /// Enters under the first of the identities that `next` makes which no other member has.
+    fn enter_as(config: Config, mut next: impl FnMut() -> Result<PeerId, Error>) -> Result<Self, Error> {
         let mut config = config;
         if config.rails.list.get().0.is_empty() {
             config.set("rails.list", "shm")?;
         }
         let place = loop {
-            let own = PeerId::new(host::number(), &random::bytes()?);
+            let own = next()?;
             let place = Place::of_peer(own).map_err(|source| io_error("open the desk", source))?;
             if let Some(place) = place {
                 break (place, own);
@@ -411,6 +465,24 @@ impl Member<PmlLayer> {
         Ok(rank)
     }
 
+    /// Does the same for an address that the owner has from its user again: a peer that is lost gets another
+    /// number, since it may have come back, and is called again.
+    ///
+    /// # Errors
+    /// Those of [`PmlMember::resolve`].
+    pub fn resolve_again(&mut self, to: &Address) -> Result<Rank, Error> {
+        self.here()?;
+        let layer = &mut *self.layer;
+        if let Some(rank) = layer
+            .book
+            .find(&to.peer())
+            .filter(|rank| layer.book.is_lost(*rank))
+        {
+            layer.retire(rank);
+        }
+        self.resolve(to)
+    }
+
     /// Returns the number of a peer that is known.
     #[must_use]
     pub fn known(&self, peer: &PeerId) -> Option<Rank> {
@@ -421,6 +493,26 @@ impl Member<PmlLayer> {
     #[must_use]
     pub fn peer(&self, rank: Rank) -> Option<&PeerId> {
         self.layer.book.id(rank)
+    }
+
+    /// The owner keeps the number of a peer that has called first, which stays that peer's from then on.
+    pub fn own(&mut self, rank: Rank) {
+        self.layer.book.own(rank);
+    }
+
+    /// The owner needs a number no more. The peer is not disturbed: what is under way with it goes on, and
+    /// its messages still arrive. It is forgotten when it is lost and nothing of it is kept, and at once if
+    /// it was never needed.
+    pub fn disown(&mut self, rank: Rank) {
+        if self.layer.is_here() {
+            self.layer.disown(&self.desk, rank);
+        }
+    }
+
+    /// Returns the address of an endpoint, below [`super::ENDPOINTS`], of the peer that has a number.
+    #[must_use]
+    pub fn address_of(&self, rank: Rank, endpoint: u8) -> Option<Address> {
+        Some(Address::new(self.layer.book.id(rank)?, endpoint))
     }
 
     /// Forgets a peer: what is under way with it ends, and its number may become another peer's. It finds
@@ -503,6 +595,13 @@ impl std::fmt::Debug for Member<PmlLayer> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Member({})", self.layer.own)
     }
+}
+
+/// The error for a port that another member has.
+fn port_is_taken() -> Error {
+    let remedy = "name another port, or end the process that has it: `ss -xlp | grep doorbell.peer`";
+    let source = io::Error::from(Errno::ADDRINUSE);
+    Error::io("take the port of the address", "this process", source, remedy)
 }
 
 /// Returns the key from which connection ids and MAC keys are derived: the same for all processes of a user,

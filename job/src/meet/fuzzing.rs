@@ -69,7 +69,8 @@ pub fn word(body: &[u8]) {
     drop(super::spawn_child::Invitation::parse(body));
 }
 
-fn own(rank: u32) -> RankInfo {
+/// Returns what the rank of the fuzzers is.
+pub(crate) fn own(rank: u32) -> RankInfo {
     RankInfo {
         rank,
         size: SIZE,

@@ -86,7 +86,7 @@ fn a_peer_that_dies_before_it_is_met_and_one_that_was_never_there() {
         other.kill();
         other.address()
     };
-    for (tag, address) in [(1, dead), (2, Node::nobody())] {
+    for (tag, address) in [(1, dead), (2, Node::no_process())] {
         here.send(&address, tag, "anybody?");
         here.until(&format!("sent {tag} error"));
         let lost = here.until("lost");

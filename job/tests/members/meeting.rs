@@ -62,7 +62,7 @@ fn an_own_address_and_numbers_without_contact() {
     assert_eq!(member.resolve(&own).unwrap(), Rank(0));
     assert_eq!(member.peer(Rank(0)), Some(&own.peer()));
     // Thousands of addresses are resolved, and no desk is called: none of these processes is there.
-    let addresses: Vec<Address> = (0..200).map(|_| Node::nobody()).collect();
+    let addresses: Vec<Address> = (0..200).map(|_| Node::no_process()).collect();
     let before = super::node::open_files();
     for (at, address) in addresses.iter().enumerate() {
         let rank = member.resolve(address).unwrap();

@@ -322,7 +322,7 @@ impl Other {
             child,
             lines,
             seen: VecDeque::new(),
-            address: Node::nobody(),
+            address: Node::no_process(),
         };
         let line = other.until("address ");
         other.address = parse(&line["address ".len()..]);
@@ -404,7 +404,7 @@ pub(crate) fn sockets() -> Vec<(String, String)> {
 
 impl Node {
     /// An address that no process has.
-    pub(crate) fn nobody() -> Address {
+    pub(crate) fn no_process() -> Address {
         let node = Self::enter();
         node.address()
     }

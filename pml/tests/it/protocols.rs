@@ -314,6 +314,7 @@ fn truncation_is_reported_with_the_full_length_by_every_protocol() {
                     tag,
                     length: full,
                     room: fitted,
+                    ..
                 }) => {
                     assert_eq!((source_rank, tag), (Rank(0), 9));
                     assert_eq!((full, fitted), (length as u64, room as u64), "{protocol:?}");

@@ -1,6 +1,6 @@
 # The news that a rail is broken are given back by the one they travelled over, when the first has come back already.
 #
-# They are not told once more: the peer knows by now, as it has begun anew, too.
+# They are not told once more: the peer knows by now, as it has begun again, too.
 
 rails 3
 

@@ -1,6 +1,6 @@
 # A third rail fails before the handshake has ended that the first one made necessary.
 #
-# Rail 1 takes NOTIFY along. Over rail 2 the handshake comes to its end: the memory is exposed anew and is being read, when
+# Rail 1 takes NOTIFY along. Over rail 2 the handshake comes to its end: the memory is exposed again and is being read, when
 # rail 2 breaks, too. That is another cycle, with the next numbers, over rail 3. What the first read has brought stays.
 
 rails 4

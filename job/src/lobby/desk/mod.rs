@@ -47,6 +47,7 @@ use self::place::{accept, dial, files_needed, is_ours, is_out_of_files, system_i
 use self::suspects::Suspects;
 use self::table::{Role, Table};
 use super::card::{Bad, Card, LONGEST, Name};
+use crate::random;
 
 const LISTENER: u64 = 0;
 /// Most connections that one pass accepts.
@@ -97,6 +98,8 @@ struct State {
     suspects: Suspects,
     /// Our number of the acquaintance with each process that has a token.
     bonds: HashMap<Name, u64>,
+    /// The last of these numbers. The first is random: a process that comes back under the same name begins
+    /// another acquaintance.
     last_bond: u64,
     /// News for the owner.
     news: Vec<News>,
@@ -132,11 +135,15 @@ impl Desk {
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let event = epoll::EventData::new_u64(LISTENER);
         epoll::add(&ready, &place.listener, event, epoll::EventFlags::IN)?;
+        let state = State {
+            last_bond: random::number().map_err(io::Error::other)?,
+            ..State::default()
+        };
         Ok(Self(Arc::new(Shared {
             card,
             listener: place.listener,
             ready,
-            state: Mutex::default(),
+            state: Mutex::new(state),
             any: AtomicBool::new(false),
         })))
     }
@@ -180,7 +187,7 @@ impl Desk {
         self.lock().shortage.take()
     }
 
-    fn tell(&self, state: &mut State, news: News) {
+    fn report(&self, state: &mut State, news: News) {
         state.news.push(news);
         self.0.any.store(true, Ordering::Release);
     }
@@ -205,7 +212,7 @@ impl Desk {
         let call = state.calls.end(name);
         if let Some(call) = call.and_then(|number| state.table.take(number)) {
             // The other one may have taken the card already.
-            say(&call.socket, LEAVE);
+            send_word(&call.socket, LEAVE);
         }
         state.suspects.remove(name);
         state.hang_up(name, LEAVE);
@@ -238,7 +245,7 @@ impl Desk {
         }
         if !state.suspects.is_empty() {
             for name in state.suspects.look() {
-                self.tell(&mut state, News::Ended(name));
+                self.report(&mut state, News::Ended(name));
             }
         }
         if state.calls.len() > 0 {
@@ -297,7 +304,7 @@ impl Desk {
         if !state.table.has_line(&name) {
             state.bonds.remove(&name);
         }
-        self.tell(state, News::Failed(name, reason));
+        self.report(state, News::Failed(name, reason));
     }
 
     /// Adds a connection to the epoll set and to the table; returns its number.
@@ -324,10 +331,10 @@ impl Desk {
             return true;
         }
         // The card has usually arrived together with the connection.
-        match self.hear_caller(state, &socket) {
-            Heard::Card(card) => self.met(state, *card, socket),
-            Heard::Over => {}
-            Heard::Nothing => _ = self.keep(state, socket, Role::Silent),
+        match self.read_caller(state, &socket) {
+            Caller::Card(card) => self.met(state, *card, socket),
+            Caller::Over => {}
+            Caller::Nothing => _ = self.keep(state, socket, Role::Silent),
         }
         true
     }
@@ -348,31 +355,31 @@ impl Desk {
         let Some(connection) = state.table.take(number) else {
             return;
         };
-        match self.hear_caller(state, &connection.socket) {
-            Heard::Card(card) => {
+        match self.read_caller(state, &connection.socket) {
+            Caller::Card(card) => {
                 let name = card.name;
-                self.tell(state, News::Called(*card));
+                self.report(state, News::Called(*card));
                 state.put(number, connection.socket, Role::Line(name));
             }
-            Heard::Over => {}
+            Caller::Over => {}
             // A spurious wake-up.
-            Heard::Nothing => state.put(number, connection.socket, Role::Silent),
+            Caller::Nothing => state.put(number, connection.socket, Role::Silent),
         }
     }
 
     fn met(&self, state: &mut State, card: Card, socket: OwnedFd) {
         let name = card.name;
-        self.tell(state, News::Called(card));
+        self.report(state, News::Called(card));
         let _ = self.keep(state, socket, Role::Line(name));
     }
 
     /// Reads the card of a caller, and answers it with ours.
-    fn hear_caller(&self, state: &mut State, socket: &OwnedFd) -> Heard {
+    fn read_caller(&self, state: &mut State, socket: &OwnedFd) -> Caller {
         let card = match state.read(socket) {
-            Packet::Nothing => return Heard::Nothing,
+            Packet::Nothing => return Caller::Nothing,
             Packet::Over => {
                 state.counts.nonsense += 1;
-                return Heard::Over;
+                return Caller::Over;
             }
             Packet::Bytes(length) => Card::read_call(&state.room[..length], &self.0.card),
         };
@@ -380,11 +387,11 @@ impl Desk {
             Ok(card) if card.name.is_beside(&self.0.card.name) => {
                 state.counts.answered += 1;
                 let _ = self.send_card(state, socket, &card.name, None);
-                Heard::Card(Box::new(card))
+                Caller::Card(Box::new(card))
             }
             Err(Bad::Token) => {
                 state.counts.wrong_token += 1;
-                Heard::Over
+                Caller::Over
             }
             Err(Bad::Unlike(_)) => {
                 state.counts.nonsense += 1;
@@ -392,11 +399,11 @@ impl Desk {
                 if let Ok(ours) = self.0.card.written(None, 0) {
                     let _ = send(socket, &ours, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
                 }
-                Heard::Over
+                Caller::Over
             }
             Ok(_) | Err(Bad::Nonsense(_)) => {
                 state.counts.nonsense += 1;
-                Heard::Over
+                Caller::Over
             }
         }
     }
@@ -424,7 +431,7 @@ impl Desk {
         match self.read_answer(&state.room[..length], &name) {
             Ok(card) => {
                 state.calls.end(&name);
-                self.tell(state, News::Answered(card));
+                self.report(state, News::Answered(card));
                 state.put(number, connection.socket, Role::Line(name));
             }
             Err(reason) => self.fail(state, name, reason),
@@ -453,7 +460,7 @@ impl Desk {
         };
         match packet {
             Packet::Bytes(1) if state.room[0] == RELEASE => {}
-            Packet::Bytes(1) if state.room[0] == LEAVE => self.tell(state, News::Left(name)),
+            Packet::Bytes(1) if state.room[0] == LEAVE => self.report(state, News::Left(name)),
             // The last line has ended, or carries nonsense.
             _ if !state.table.has_line(&name) => state.suspects.add(name, system_id(&line.socket)),
             _ => {}
@@ -568,7 +575,7 @@ impl State {
     /// Closes the lines to a process with a last word.
     fn hang_up(&mut self, name: &Name, word: u8) {
         for line in self.table.take_lines(name) {
-            say(&line.socket, word);
+            send_word(&line.socket, word);
         }
     }
 
@@ -579,7 +586,7 @@ impl State {
         }
         let last = &mut self.last_bond;
         *self.bonds.entry(*name).or_insert_with(|| {
-            *last += 1;
+            *last = last.wrapping_add(1);
             *last
         })
     }
@@ -611,12 +618,12 @@ fn read(room: &mut Vec<u8>, socket: &OwnedFd) -> Packet {
 }
 
 /// Sends a word over a line.
-fn say(line: &OwnedFd, word: u8) {
+fn send_word(line: &OwnedFd, word: u8) {
     let _ = send(line, &[word], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
 /// The result of reading from a caller's connection.
-enum Heard {
+enum Caller {
     /// No card has arrived yet.
     Nothing,
     /// The card that arrived.
