@@ -13,6 +13,7 @@
 //! | [`pmi`] | the clients of a launcher, by the launcher | an answer is what was written, whatever the pieces; after a fault no request is sent |
 //! | [`oob_node`] | a node of the control plane, by a neighbour that has the job's key | sends end once; memory is bounded; frames and hellos are what was written, or refused |
 //! | [`meeting`] | rank 0 and its ranks, by one of them | frames and tables are what was written, or refused |
+//! | [`lobby`] | members of no job, by whatever passes an address or calls a desk | what is accepted is what was written; a call is for one member |
 //! | [`key_file`] | the reader of key files | what is accepted is a key, and is written as it was read |
 //! | [`acm_config`] | the readers of address resolution's files and frames | what is accepted is written as it was read; warnings have a bound and can be shown |
 //! | [`names`] | names and addresses of rails | what is accepted survives text and JSON; refusals can be shown |
@@ -35,6 +36,7 @@ pub mod ether;
 pub mod hotel;
 pub mod key_file;
 pub mod lane;
+pub mod lobby;
 pub mod meeting;
 pub mod names;
 pub mod netlink;
