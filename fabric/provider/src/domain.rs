@@ -2,7 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use std::time::Duration;
 use doorbell_pml::{Delivery, RequestId};
 use libfabric_sys::*;
 
+use crate::address::{Format, Given, OwnNames};
 use crate::av::{self, Vectors};
 use crate::cntr::{self, Counters};
 use crate::cq::{self, Queues};
@@ -18,6 +19,7 @@ use crate::eq::EventQueue;
 use crate::errno::{Answer, Errno, Result};
 use crate::fabric::{self, Fabric};
 use crate::fence::Fence;
+use crate::info::offer;
 use crate::member::Member;
 use crate::mr::{self, Registrations};
 use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back};
@@ -35,11 +37,13 @@ pub(crate) struct Domain {
     head: Head<fid_domain>,
     uses: Uses,
     fence: Fence,
-    fabric: Held<Fabric>,
+    _fabric: Held<Fabric>,
     /// The API level of the client.
     level: Level,
     /// Whether keys of registrations are chosen here.
     chooses_keys: bool,
+    /// The names of its endpoints.
+    names: OwnNames,
     /// Where registrations report that they are done, instead of at their call.
     registration_events: OnceLock<Held<EventQueue>>,
     /// Held by each call, unless the client promises that it makes one call at a time.
@@ -190,9 +194,9 @@ impl Domain {
         self.level
     }
 
-    /// Returns the fabric that it was opened from.
-    pub(crate) fn fabric(&self) -> &Fabric {
-        &self.fabric
+    /// Returns the names of its endpoints.
+    pub(crate) fn names(&self) -> &OwnNames {
+        &self.names
     }
 }
 
@@ -238,7 +242,7 @@ unsafe fn enter(
     unsafe { give(domain, ptr::null_mut()) }?;
     // SAFETY: an entry of fi_getinfo(3), or null.
     let wanted = unsafe { Wanted::read(info) }?;
-    let member = params::config().and_then(Member::enter).map_err(|error| {
+    let member = wanted.enter().map_err(|error| {
         log::warn(FI_LOG_DOMAIN, &format!("fi_domain: {error}; {}", error.remedy()));
         errno_of(&error)
     })?;
@@ -250,9 +254,10 @@ unsafe fn enter(
         }),
         uses: Uses::default(),
         fence: Fence::new(),
-        fabric: Held::new(fabric),
+        _fabric: Held::new(fabric),
         level: fabric.level(),
         chooses_keys: wanted.mr_mode & FI_MR_PROV_KEY != 0 || wanted.mr_mode == FI_MR_BASIC,
+        names: OwnNames::new(wanted.format, wanted.source.as_ref()),
         registration_events: OnceLock::new(),
         lock: (wanted.threading != FI_THREAD_DOMAIN).then(Mutex::default),
         state: UnsafeCell::new(State {
@@ -261,7 +266,7 @@ unsafe fn enter(
             endpoints: Endpoints::default(),
             operations: Operations::default(),
             registrations: Registrations::default(),
-            vectors: Vectors::default(),
+            vectors: Vectors::new(wanted.format),
             counters: Counters::default(),
             released: VecDeque::new(),
             parked: None,
@@ -288,6 +293,8 @@ fn errno_of(error: &doorbell_job::Error) -> Errno {
 struct Wanted {
     threading: fi_threading,
     mr_mode: c_int,
+    format: Format,
+    source: Option<Given>,
 }
 
 impl Wanted {
@@ -298,13 +305,91 @@ impl Wanted {
     /// `FI_EINVAL` for an entry without attributes of the domain, or of another rail set.
     unsafe fn read(info: *const fi_info) -> Result<Self> {
         // SAFETY: null, or an entry, whose fields all releases have.
-        let info = unsafe { taken_entry(info) }.ok_or(Errno(FI_EINVAL))?;
+        let attributes = unsafe { taken_entry(info) }.ok_or(Errno(FI_EINVAL))?;
         // SAFETY: attributes of the entry, of which all releases have these fields.
-        let threading = unsafe { (*info).threading };
+        let threading = unsafe { (*attributes).threading };
         // SAFETY: as above.
-        let mr_mode = unsafe { (*info).mr_mode };
-        Ok(Self { threading, mr_mode })
+        let mr_mode = unsafe { (*attributes).mr_mode };
+        // SAFETY: as above.
+        let name = unsafe { (*attributes).name };
+        if !name.is_null() {
+            // SAFETY: not null, so a text that ends with a zero byte.
+            check_rails(unsafe { CStr::from_ptr(name) })?;
+        }
+        // SAFETY: an entry, since it has attributes.
+        let format = match unsafe { (*info).addr_format } {
+            FI_FORMAT_UNSPEC => Format::Ours,
+            number => Format::of(number.into()).ok_or(Errno(FI_EINVAL))?,
+        };
+        Ok(Self {
+            threading,
+            mr_mode,
+            format,
+            // SAFETY: an entry with its addresses.
+            source: unsafe { source_of(info) },
+        })
     }
+
+    /// Opens the rails, at the port of the source address where it has one.
+    fn enter(&self) -> std::result::Result<Member, doorbell_job::Error> {
+        let port = self.source.as_ref().and_then(Given::port);
+        if self.format != Format::Ours {
+            return Member::enter_at(params::config()?, port);
+        }
+        let Some(port) = port else {
+            return Member::enter(params::config()?);
+        };
+        match Member::enter_at(params::config()?, Some(port)) {
+            // A client that exchanges addresses passes a port, too, on each side the same one.
+            Err(error) if errno_of(&error) == Errno(FI_EADDRINUSE) => {
+                log::info(FI_LOG_DOMAIN, || {
+                    format!(
+                        "port {port} has another process: this one is reached by the name of fi_getname alone"
+                    )
+                });
+                Member::enter(params::config()?)
+            }
+            result => result,
+        }
+    }
+}
+
+/// Checks that an entry is of the rail set that the settings name.
+///
+/// # Errors
+/// `FI_EINVAL` for another one.
+fn check_rails(name: &CStr) -> Result<()> {
+    let config = params::config().map_err(|error| {
+        log::warn(FI_LOG_DOMAIN, &format!("fi_domain: {error}; {}", error.remedy()));
+        Errno(FI_EINVAL)
+    })?;
+    let ours = offer::rail_set(&config);
+    if name.to_bytes() == ours.as_bytes() {
+        return Ok(());
+    }
+    log::info(FI_LOG_DOMAIN, || {
+        let name = name.to_string_lossy();
+        format!(
+            "fi_domain: the entry is of the rails {name}, and the settings name {ours}: call fi_getinfo again"
+        )
+    });
+    Err(Errno(FI_EINVAL))
+}
+
+/// Returns the source address of an entry, if it has one.
+///
+/// # Safety
+/// An entry, with an address of the length that it has, or none.
+pub(crate) unsafe fn source_of(info: *const fi_info) -> Option<Given> {
+    // SAFETY: an entry, by the contract of this function.
+    let start = unsafe { (*info).src_addr };
+    // SAFETY: as above.
+    let length = unsafe { (*info).src_addrlen };
+    if start.is_null() || length == 0 {
+        return None;
+    }
+    // SAFETY: the entry's address has this length.
+    Given::read(unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) })
 }
 
 /// Returns the attributes of the domain of an entry.

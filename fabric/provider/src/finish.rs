@@ -98,13 +98,17 @@ impl State {
 
     #[inline(always)]
     fn received(&mut self, operation: &Operation, status: &Status, outlet: &mut Outlet) {
+        let sender = self.sender(operation, status);
+        if self.is_unknown(operation, sender) {
+            self.report_unknown(operation, status, received_entry(operation, status));
+            return self.forget_place(operation);
+        }
         if operation.mark.is(Mark::COUNTED) {
             self.count(operation, status.length);
         }
         if !operation.mark.is(Mark::ENTRY) {
             return;
         }
-        let sender = self.sender(operation, status);
         if let Some(queue) = self.queues.get_mut(operation.queue) {
             queue.complete(outlet, &received_entry(operation, status), sender);
         }
@@ -117,6 +121,33 @@ impl State {
             return FI_ADDR_NOTAVAIL;
         }
         self.address_of(operation.endpoint, status.source, status.endpoint)
+    }
+
+    /// Whether a message's sender is to be reported, and is in no address vector of the endpoint.
+    #[inline(always)]
+    fn is_unknown(&self, operation: &Operation, sender: fi_addr_t) -> bool {
+        sender == FI_ADDR_NOTAVAIL
+            && operation.mark.is(Mark::NAMES)
+            && self
+                .endpoints
+                .get(operation.endpoint)
+                .is_some_and(|endpoint| endpoint.reports_unknown)
+    }
+
+    /// Reports a message of a sender that is in no address vector: as a failure that has the address, as
+    /// fi_cq(3) wants it under `FI_SOURCE_ERR`. The message has been delivered.
+    #[cold]
+    fn report_unknown(&mut self, operation: &Operation, status: &Status, entry: Entry) {
+        let address = self.vectors.written(&self.member, status.source, status.endpoint);
+        let failure = Failure {
+            entry,
+            lost: 0,
+            errno: FI_EADDRNOTAVAIL,
+            sender: FI_ADDR_NOTAVAIL,
+            text: None,
+            address,
+        };
+        self.report(operation, failure);
     }
 
     #[cold]
@@ -187,15 +218,25 @@ impl State {
             errno: FI_EIO,
             sender: FI_ADDR_NOTAVAIL,
             text: None,
+            address: Vec::new(),
         };
         match error {
             PmlError::Truncated {
-                source_rank: _,
+                source_rank,
+                endpoint,
                 tag,
+                data,
                 length,
                 room,
             } => {
                 failure.errno = FI_ETRUNC;
+                if let Some(data) = data {
+                    failure.entry.flags |= FI_REMOTE_CQ_DATA;
+                    failure.entry.data = *data;
+                }
+                if operation.mark.is(Mark::NAMES) {
+                    failure.sender = self.address_of(operation.endpoint, *source_rank, *endpoint);
+                }
                 failure.entry.tag = *tag;
                 failure.entry.len = *room as usize;
                 failure.lost = (length - room) as usize;
@@ -308,8 +349,16 @@ impl State {
                 errno,
                 sender,
                 text: None,
+                address: Vec::new(),
             };
             self.report(operation, failure);
+            if delivery.last {
+                self.forget_place(operation);
+            }
+            return;
+        }
+        if self.is_unknown(operation, sender) {
+            self.report_unknown(operation, &delivery.status, entry);
             if delivery.last {
                 self.forget_place(operation);
             }

@@ -22,6 +22,7 @@
 //! |---|---|
 //! | `errno`, `fence`, `object`, `refuse` | what every call and every object need |
 //! | `log`, `params` | libfabric's own log and parameters, where it is found |
+//! | `address` | the names of endpoints, in the formats that clients have |
 //! | `info/` | getinfo: what is offered, and the matching of hints |
 //! | `fabric`, `domain`, `eq`, `av`, `mr`, `wait` | the objects without data path |
 //! | `cq/`, `cntr/`, `ep/`, `ops` | queues, counters, endpoints, operations |
@@ -34,6 +35,7 @@
 #![deny(unsafe_code)]
 #![allow(unsafe_code, reason = "an interface of C: every call takes pointers")]
 
+mod address;
 mod av;
 mod bell;
 mod calls;

@@ -1,5 +1,6 @@
 //! The member of a domain: its rails, its PML and its listener.
 
+use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -16,13 +17,23 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Opens the rails that the settings name.
+    /// Opens the rails that the settings name, under a random name.
     ///
     /// # Errors
     /// A rail that cannot be used; errors of the system.
     pub(crate) fn enter(config: Config) -> Result<Self, Error> {
         Ok(Self {
             inner: PmlMember::enter(config)?,
+        })
+    }
+
+    /// Does the same at a port of this host, or at any that is free.
+    ///
+    /// # Errors
+    /// Those of [`Member::enter`]; `EADDRINUSE` where another member has the port.
+    pub(crate) fn enter_at(config: Config, port: Option<NonZeroU16>) -> Result<Self, Error> {
+        Ok(Self {
+            inner: PmlMember::enter_at(config, port)?,
         })
     }
 
@@ -44,7 +55,39 @@ impl Member {
         self.inner.progress();
         // Their requests have ended, and were reported.
         while self.inner.lost().is_some() {}
-        while self.inner.appeared().is_some() {}
+    }
+
+    /// Returns the next peer that has contacted this process first, or again.
+    pub(crate) fn appeared(&mut self) -> Option<(Rank, PeerId)> {
+        loop {
+            let rank = self.inner.appeared()?;
+            if let Some(peer) = self.peer(rank) {
+                return Some((rank, peer));
+            }
+        }
+    }
+
+    /// An address vector has the number of a peer that was not looked up.
+    #[cold]
+    pub(crate) fn own(&mut self, rank: Rank) {
+        self.inner.own(rank);
+    }
+
+    /// Returns the address of a peer's endpoint.
+    #[cold]
+    pub(crate) fn address_of(&self, rank: Rank, endpoint: u8) -> Option<Address> {
+        self.inner.address_of(rank, endpoint)
+    }
+
+    /// Returns the number that a peer has now.
+    pub(crate) fn known(&self, peer: &PeerId) -> Option<Rank> {
+        self.inner.known(peer)
+    }
+
+    /// No address vector has a number any more: the peer is forgotten when it has ended.
+    #[cold]
+    pub(crate) fn disown(&mut self, rank: Rank) {
+        self.inner.disown(rank);
     }
 
     /// How long the next call of [`Member::keep`] can wait.
@@ -62,12 +105,13 @@ impl Member {
         self.inner.disarm();
     }
 
-    /// Returns the number of the peer that an address is of. No contact is made.
+    /// Returns the number of the peer that an address is of: another one where it is lost, since it may have
+    /// come back. No contact is made.
     ///
     /// # Errors
     /// An address of another host.
     pub(crate) fn resolve(&mut self, to: &Address) -> Result<Rank, Error> {
-        self.inner.resolve(to)
+        self.inner.resolve_again(to)
     }
 
     /// Returns which member has a number.
@@ -80,10 +124,11 @@ impl Member {
         self.inner.address(endpoint)
     }
 
-    /// Whether something that was accepted has not left yet: a send is under way, or held back by a rail.
+    /// Whether something that was accepted has not left yet: a send is under way, held back by a rail, or
+    /// waits for its peer to be met.
     pub(crate) fn has_unsent(&mut self) -> bool {
         let pml = self.inner.pml();
-        pml.must_poll() || pml.holds_back(None)
+        pml.must_poll() || pml.holds_back(None) || pml.has_unmet_sends()
     }
 
     /// Sends what was accepted, for at most `limit`.

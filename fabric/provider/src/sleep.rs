@@ -229,7 +229,7 @@ impl State {
 
     #[cold]
     fn keep(&mut self) {
-        self.member.keep();
+        self.keep_member();
         if self.idle > IDLE {
             // The process that is to send something may be waiting for this core.
             std::thread::yield_now();
@@ -273,7 +273,7 @@ impl State {
 
     /// Has the member's peers ring from now on. Returns whether a sleep may begin; not when there is work.
     fn arm(&mut self) -> bool {
-        self.member.keep();
+        self.keep_member();
         let Some(watch) = &self.arming.watch else {
             return false;
         };

@@ -307,8 +307,8 @@ impl WaitSet {
             .iter()
             .try_for_each(|member| member.try_wait().map(drop))?;
         match self.sleep(Duration::ZERO)? {
-            Woken::ByEvents => Err(Errno(FI_EAGAIN)),
-            Woken::ByMembers | Woken::ByTime => Ok(0),
+            Woken::Events => Err(Errno(FI_EAGAIN)),
+            Woken::Members | Woken::Timeout => Ok(0),
         }
     }
 
@@ -328,9 +328,9 @@ impl WaitSet {
         };
         let mut found = found.iter().take(count);
         Ok(match found.any(|event| event.data.u64() == OF_EVENTS) {
-            true => Woken::ByEvents,
-            false if count > 0 => Woken::ByMembers,
-            false => Woken::ByTime,
+            true => Woken::Events,
+            false if count > 0 => Woken::Members,
+            false => Woken::Timeout,
         })
     }
 }
@@ -339,11 +339,11 @@ impl WaitSet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Woken {
     /// An event queue has something.
-    ByEvents,
+    Events,
     /// A queue or counter may have something.
-    ByMembers,
+    Members,
     /// Nothing has come.
-    ByTime,
+    Timeout,
 }
 
 /// Opens a wait set: fi_poll(3).
@@ -416,7 +416,7 @@ unsafe extern "C" fn wait(set: *mut fid_wait, timeout: c_int) -> c_int {
                 other => other?,
             };
             let left = limit.left(began.elapsed());
-            if set.sleep(left)? == Woken::ByEvents {
+            if set.sleep(left)? == Woken::Events {
                 return Ok(0);
             }
             if left.is_zero() {

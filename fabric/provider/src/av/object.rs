@@ -1,6 +1,6 @@
 //! The object of an address vector: fi_av(3).
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
@@ -8,12 +8,14 @@ use doorbell_job::lobby::Address;
 use libfabric_sys::*;
 
 use super::VectorIndex;
+use crate::address::{Format, Given, Name, SocketName};
 use crate::domain::{self, Domain, State};
 use crate::eq::EventQueue;
 use crate::errno::{Errno, Result};
+use crate::info::names;
 use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back, this};
-use crate::params;
 use crate::refuse::{self, Table};
+use crate::{log, params};
 
 /// The flags of insertions.
 const FLAGS: u64 = FI_MORE | FI_SYNC_ERR;
@@ -50,6 +52,8 @@ static FI: Table<fi_ops> = Table::new(fi_ops {
 
 static OPS: Table<fi_ops_av> = Table::new(fi_ops_av {
     insert: Some(insert),
+    insertsvc: Some(insertsvc),
+    insertsym: Some(insertsym),
     remove: Some(remove),
     lookup: Some(lookup),
     lookup2: Some(lookup2),
@@ -139,7 +143,7 @@ unsafe extern "C" fn close(av: *mut fid) -> c_int {
     // SAFETY: the table belongs to address vectors.
     match unsafe { take_back::<AddressVector>(av) } {
         Ok(object) => object.domain.close_part("fi_close of an AV", |state| {
-            state.vectors.remove(object.index);
+            state.vectors.remove(&mut state.member, object.index);
         }),
         Err(errno) => -errno.0,
     }
@@ -260,16 +264,106 @@ unsafe extern "C" fn insert(
             return Err(Errno(FI_EINVAL));
         }
         state.vectors.reserve(vector.index, count);
+        let length = vector.domain.names().format.length();
         for at in 0..count {
-            let start = addresses.cast::<u8>().wrapping_add(at * Address::LENGTH);
+            let start = addresses.cast::<u8>().wrapping_add(at * length);
             // SAFETY: the caller has `count` addresses of this length.
-            let bytes = unsafe { std::slice::from_raw_parts(start, Address::LENGTH) };
+            let bytes = unsafe { std::slice::from_raw_parts(start, length) };
             let result = state.vectors.insert(&state.member, vector.index, bytes);
             // SAFETY: null, or places for `count` results.
             unsafe { outcome.note(at, result) };
         }
         outcome.end()
     })
+}
+
+/// Inserts the peer that a node and a service name.
+unsafe extern "C" fn insertsvc(
+    av: *mut fid_av,
+    node: *const c_char,
+    service: *const c_char,
+    number: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the texts and places are those of fi_av(3): one node, one service.
+    unsafe { insertsym(av, node, 1, service, 1, number, flags, context) }
+}
+
+/// Inserts the peers that follow a node and a service: as many nodes, each with as many services. The numbers
+/// at the ends of both texts are counted on.
+#[allow(clippy::too_many_arguments, reason = "those of C")]
+unsafe extern "C" fn insertsym(
+    av: *mut fid_av,
+    node: *const c_char,
+    nodes: usize,
+    service: *const c_char,
+    services: usize,
+    numbers: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the table belongs to address vectors.
+    let vector = unsafe { this::<AddressVector>(av) };
+    vector.domain.run("fi_av_insertsym", |state| {
+        let mut outcome = Outcome::new(vector, numbers, flags, context)?;
+        let count = nodes.checked_mul(services).ok_or(Errno(FI_EINVAL))?;
+        if node.is_null() || service.is_null() || c_int::try_from(count).is_err() {
+            return Err(Errno(FI_EINVAL));
+        }
+        // SAFETY: not null, so a text that ends with a zero byte, here and below.
+        let node = unsafe { CStr::from_ptr(node) };
+        // SAFETY: as above.
+        let service = unsafe { CStr::from_ptr(service) };
+        for at in 0..count {
+            let node = counted_on(node, at / services);
+            let service = counted_on(service, at % services);
+            let result = insert_named(state, vector, node.as_deref(), service.as_deref());
+            // SAFETY: null, or places for `count` results.
+            unsafe { outcome.note(at, result) };
+        }
+        outcome.end()
+    })
+}
+
+/// Returns a text whose number at the end is higher by `by`; `None` where it has none, and would need one.
+fn counted_on(text: &CStr, by: usize) -> Option<CString> {
+    if by == 0 {
+        return Some(text.to_owned());
+    }
+    let text = text.to_str().ok()?;
+    let (name, number) = text.split_at(
+        text.trim_end_matches(|letter: char| letter.is_ascii_digit())
+            .len(),
+    );
+    let next = number.parse::<usize>().ok()?.checked_add(by)?;
+    // As many digits as before, at least: node09 is followed by node10.
+    CString::new(format!("{name}{next:0width$}", width = number.len())).ok()
+}
+
+/// Inserts the peer that a node and a service name.
+fn insert_named(
+    state: &mut State,
+    vector: &AddressVector,
+    node: Option<&CStr>,
+    service: Option<&CStr>,
+) -> Result<fi_addr_t> {
+    let (Some(node), Some(service)) = (node, service) else {
+        return Err(Errno(FI_EINVAL));
+    };
+    let format = vector.domain.names().format;
+    let named = names::peer(node, service, format).map_err(|clash| {
+        log::info(FI_LOG_AV, || {
+            format!(
+                "address not inserted: {} {}: {}",
+                clash.hint, clash.wanted, clash.possible
+            )
+        });
+        Errno(FI_EINVAL)
+    })?;
+    let bytes = named.and_then(|name| Given::Socket(name).write(format));
+    let bytes = bytes.ok_or(Errno(FI_EINVAL))?;
+    state.vectors.insert(&state.member, vector.index, &bytes)
 }
 
 unsafe extern "C" fn remove(av: *mut fid_av, numbers: *mut fi_addr_t, count: usize, flags: u64) -> c_int {
@@ -282,9 +376,8 @@ unsafe extern "C" fn remove(av: *mut fid_av, numbers: *mut fi_addr_t, count: usi
         for at in 0..count {
             // SAFETY: the caller has `count` numbers.
             let number = unsafe { object::taken(numbers.wrapping_add(at).cast_const()) };
-            state
-                .vectors
-                .take_out(vector.index, number.ok_or(Errno(FI_EINVAL))?)?;
+            let number = number.ok_or(Errno(FI_EINVAL))?;
+            state.vectors.take_out(&mut state.member, vector.index, number)?;
         }
         Ok(0)
     })
@@ -302,8 +395,7 @@ unsafe extern "C" fn lookup(
     vector.domain.run("fi_av_lookup", |state| {
         // SAFETY: null, or the caller's length.
         let room = unsafe { object::taken(length.cast_const()) }.ok_or(Errno(FI_EINVAL))?;
-        let address = state.vectors.address(vector.index, number)?;
-        let bytes = address.bytes();
+        let bytes = state.vectors.name(vector.index, number)?.write();
         let count = room.min(bytes.len());
         if to.is_null() && count > 0 {
             return Err(Errno(FI_EINVAL));
@@ -332,6 +424,18 @@ unsafe extern "C" fn lookup2(
     unsafe { lookup(av, number, to, length) }
 }
 
+/// Returns an address as a text, or why it is none.
+fn text_of(format: Format, bytes: &[u8]) -> String {
+    match (format, SocketName::read(bytes)) {
+        (Format::Ours, _) => match Address::parse(bytes) {
+            Ok(address) => Name::Ours(address).to_string(),
+            Err(error) => error.to_string(),
+        },
+        (_, Some(name)) => name.to_string(),
+        (_, None) => "it is no address of a socket in the format of the domain".to_owned(),
+    }
+}
+
 /// Writes an address as a text: the member and the endpoint, without its token.
 unsafe extern "C" fn straddr(
     av: *mut fid_av,
@@ -347,12 +451,10 @@ unsafe extern "C" fn straddr(
         let text = if address.is_null() {
             "no address".to_owned()
         } else {
+            let format = vector.domain.names().format;
             // SAFETY: the caller's address has this length.
-            let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), Address::LENGTH) };
-            match Address::parse(bytes) {
-                Ok(address) => format!("fi_doorbell://{address}"),
-                Err(error) => error.to_string(),
-            }
+            let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), format.length()) };
+            text_of(format, bytes)
         };
         if room > 0 && !to.is_null() {
             let count = text.len().min(room - 1);
@@ -366,4 +468,20 @@ unsafe extern "C" fn straddr(
         unsafe { give(length, text.len() + 1) }?;
         Ok(to.cast_const())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_at_the_ends_of_names_are_counted_on() {
+        let next = |text: &CStr, by| counted_on(text, by).map(|text| text.into_string().unwrap());
+        assert_eq!(next(c"node", 0).as_deref(), Some("node"));
+        assert_eq!(next(c"node", 1), None);
+        assert_eq!(next(c"node09", 1).as_deref(), Some("node10"));
+        assert_eq!(next(c"9228", 2).as_deref(), Some("9230"));
+        assert_eq!(next(c"10.0.0.9", 1).as_deref(), Some("10.0.0.10"));
+        assert_eq!(next(c"99999999999999999999999", 1), None);
+    }
 }

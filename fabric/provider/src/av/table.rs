@@ -38,6 +38,15 @@ impl Way {
     }
 }
 
+/// What has changed when the rank of a member was noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Learned {
+    /// Whether the member has entries.
+    pub(crate) any: bool,
+    /// The rank that they had before, if it was another one.
+    pub(crate) before: Option<u32>,
+}
+
 #[derive(Clone, Debug)]
 struct Entry<A> {
     address: A,
@@ -177,17 +186,24 @@ impl<A: Copy> AddressTable<A> {
         (way.rank != REMOVED).then_some(way)
     }
 
-    /// Notes the rank of a member's peer, for those of its entries that `is_same` accepts.
-    pub(crate) fn learn(&mut self, member: u64, rank: u32, is_same: impl Fn(&A) -> bool) {
+    /// Notes the rank of a member's peer, for those of its entries that `is_same` accepts. Returns whether
+    /// there are any, and the rank that they had before.
+    pub(crate) fn learn(&mut self, member: u64, rank: u32, is_same: impl Fn(&A) -> bool) -> Learned {
         let mut at = self.heads.get(&member).copied().unwrap_or(NONE);
-        let mut first = NONE;
+        let (mut first, mut before) = (NONE, None);
         while at != NONE {
             let entry = &self.entries[at as usize];
             if is_same(&entry.address) {
-                self.routes[at as usize].rank = rank;
+                let way = &mut self.routes[at as usize];
+                before = way.rank().filter(|before| *before != rank).or(before);
+                way.rank = rank;
                 first = if first == NONE { at } else { first };
             }
             at = entry.next;
+        }
+        if let Some(before) = before {
+            // That number may become another peer's.
+            self.firsts[before as usize] = NONE;
         }
         if first != NONE {
             let place = rank as usize;
@@ -196,6 +212,28 @@ impl<A: Copy> AddressTable<A> {
             }
             self.firsts[place] = first;
         }
+        Learned {
+            any: first != NONE,
+            before,
+        }
+    }
+
+    /// Whether a member has an entry that `is_same` accepts.
+    pub(crate) fn has(&self, member: u64, is_same: impl Fn(&A) -> bool) -> bool {
+        let mut at = self.heads.get(&member).copied().unwrap_or(NONE);
+        while at != NONE {
+            let entry = &self.entries[at as usize];
+            if is_same(&entry.address) {
+                return true;
+            }
+            at = entry.next;
+        }
+        false
+    }
+
+    /// Returns the ranks that entries lead to, each as often as it has entries.
+    pub(crate) fn ranks(&self) -> impl Iterator<Item = u32> {
+        self.routes.iter().filter_map(|way| way.rank())
     }
 
     /// Returns the number of a peer's endpoint: of its entries, the one that was inserted first.
@@ -217,31 +255,36 @@ impl<A: Copy> AddressTable<A> {
     pub(crate) fn knows(&self, rank: u32) -> bool {
         self.firsts.get(rank as usize).is_some_and(|first| *first != NONE)
     }
-
-    /// Returns the number of entries.
-    pub(crate) fn len(&self) -> usize {
-        self.used
-    }
-
-    /// Returns the bytes that the table takes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.routes.capacity() * size_of::<Way>()
-            + self.entries.capacity() * size_of::<Entry<A>>()
-            + self.heads.capacity() * 8 / 7 * (size_of::<(u64, u32)>() + 1)
-            + self.firsts.capacity() * size_of::<u32>()
-            + self.free.capacity() * size_of::<u32>()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    type Bytes = [u8; 56];
+    use crate::address::Name;
+
+    const LENGTH: usize = size_of::<Name>();
+    type Bytes = [u8; LENGTH];
+
+    impl<A: Copy> AddressTable<A> {
+        /// Returns the number of entries.
+        fn len(&self) -> usize {
+            self.used
+        }
+
+        /// Returns the bytes that the table takes.
+        fn bytes(&self) -> usize {
+            self.routes.capacity() * size_of::<Way>()
+                + self.entries.capacity() * size_of::<Entry<A>>()
+                + self.heads.capacity() * 8 / 7 * (size_of::<(u64, u32)>() + 1)
+                + self.firsts.capacity() * size_of::<u32>()
+                + self.free.capacity() * size_of::<u32>()
+        }
+    }
 
     /// The address of an endpoint of a member, and the hash of the member.
     fn address(member: u8, endpoint: u8) -> (Bytes, u8, u64) {
-        let mut bytes = [member; 56];
+        let mut bytes = [member; LENGTH];
         bytes[4] = endpoint;
         (bytes, endpoint, u64::from(member) * 1_000_003)
     }
@@ -251,8 +294,40 @@ mod tests {
         table.insert(bytes, endpoint, member).unwrap()
     }
 
-    fn learn(table: &mut AddressTable<Bytes>, member: u8, rank: u32) {
-        table.learn(u64::from(member) * 1_000_003, rank, |bytes| bytes[5] == member);
+    fn learn(table: &mut AddressTable<Bytes>, member: u8, rank: u32) -> Learned {
+        table.learn(u64::from(member) * 1_000_003, rank, |bytes| bytes[5] == member)
+    }
+
+    #[test]
+    fn entries_move_to_the_new_rank_of_a_member_that_came_back() {
+        let mut table = AddressTable::new(0);
+        let (first, second) = (insert(&mut table, 1, 0), insert(&mut table, 1, 3));
+        let other = insert(&mut table, 2, 0);
+        let none = Learned {
+            any: true,
+            before: None,
+        };
+        assert_eq!((learn(&mut table, 1, 7), learn(&mut table, 2, 8)), (none, none));
+        assert_eq!(learn(&mut table, 1, 7), none);
+        let moved = Learned {
+            before: Some(7),
+            ..none
+        };
+        assert_eq!(learn(&mut table, 1, 9), moved);
+        assert_eq!((table.find(9, 0), table.find(9, 3)), (Some(first), Some(second)));
+        assert!(!table.knows(7) && table.find(7, 0).is_none());
+        assert_eq!(table.ranks().collect::<Vec<_>>(), [9, 9, 8]);
+        // The old rank may be another member's.
+        assert_eq!(
+            learn(&mut table, 2, 7),
+            Learned {
+                before: Some(8),
+                ..none
+            }
+        );
+        assert_eq!((table.find(7, 0), table.find(9, 0)), (Some(other), Some(first)));
+        assert!(!learn(&mut table, 3, 4).any && !table.has(3_000_009, |_| true));
+        assert!(table.has(1_000_003, |bytes| bytes[5] == 1) && !table.has(1_000_003, |_| false));
     }
 
     #[test]
@@ -322,7 +397,7 @@ mod tests {
             for start in (0..4096_u64).step_by(at_once) {
                 table.reserve(at_once);
                 for at in start..start + at_once as u64 {
-                    let mut bytes = [0; 56];
+                    let mut bytes = [0; LENGTH];
                     bytes[..8].copy_from_slice(&at.to_le_bytes());
                     table
                         .insert(bytes, 0, at.wrapping_mul(0x9e37_79b9_7f4a_7c15))

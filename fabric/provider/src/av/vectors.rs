@@ -2,15 +2,17 @@
 //! operation.
 #![forbid(unsafe_code)]
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 
-use doorbell_job::lobby::{Address, PeerId};
+use doorbell_job::lobby::PeerId;
 use doorbell_pml::Rank;
 use libfabric_sys::{
     FI_ADDR_NOTAVAIL, FI_EHOSTUNREACH, FI_EINVAL, FI_EMFILE, FI_ENOMEM, FI_LOG_AV, fi_addr_t,
 };
 
 use super::table::AddressTable;
+use crate::address::{Format, Given, MemberKey, Name, Unusable};
 use crate::errno::{Errno, Result};
 use crate::log;
 use crate::member::Member;
@@ -20,20 +22,40 @@ use crate::member::Member;
 pub(crate) struct VectorIndex(u16);
 
 /// The address vectors of a domain.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Vectors {
+    format: Format,
     vectors: Vec<Option<Vector>>,
     hasher: RandomState,
 }
 
 #[derive(Debug)]
 struct Vector {
-    table: AddressTable<Address>,
+    table: AddressTable<Name>,
     /// The bits of an address that name an entry; those above name a context of the peer.
     mask: u64,
 }
 
 impl Vectors {
+    /// Makes the vectors of a domain, none yet, whose addresses have a format.
+    pub(crate) fn new(format: Format) -> Self {
+        Self {
+            format,
+            vectors: Vec::new(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Returns the address of an endpoint of a peer, as clients insert it; empty where the format has none.
+    #[cold]
+    pub(crate) fn written(&self, member: &Member, rank: Rank, endpoint: u8) -> Vec<u8> {
+        let address = member.address_of(rank, endpoint);
+        let given = address.map(|address| Given::Ours(address.bytes().to_vec()));
+        given
+            .and_then(|given| given.write(self.format))
+            .unwrap_or_default()
+    }
+
     /// Adds a vector with room for `room` entries; `context_bits` bits of its addresses name a context.
     ///
     /// # Errors
@@ -53,11 +75,19 @@ impl Vectors {
         Ok(VectorIndex(index))
     }
 
-    /// Removes a vector.
-    pub(crate) fn remove(&mut self, of: VectorIndex) {
-        if let Some(vector) = self.vectors.get_mut(usize::from(of.0)) {
-            *vector = None;
-        }
+    /// Removes a vector. Peers that no other one has are not needed any more.
+    pub(crate) fn remove(&mut self, member: &mut Member, of: VectorIndex) {
+        let Some(removed) = self.vectors.get_mut(usize::from(of.0)).and_then(Option::take) else {
+            return;
+        };
+        let others = self.vectors.iter().flatten();
+        let needed: HashSet<u32> = others.flat_map(|vector| vector.table.ranks()).collect();
+        let gone: HashSet<u32> = removed
+            .table
+            .ranks()
+            .filter(|rank| !needed.contains(rank))
+            .collect();
+        gone.into_iter().for_each(|rank| member.disown(Rank(rank)));
     }
 
     /// Makes room for `more` entries.
@@ -73,43 +103,55 @@ impl Vectors {
     /// # Errors
     /// `FI_EINVAL` for bytes that are no address, `FI_EHOSTUNREACH` for one of another host.
     pub(crate) fn insert(&mut self, member: &Member, of: VectorIndex, bytes: &[u8]) -> Result<fi_addr_t> {
-        let address = Address::parse(bytes).map_err(|error| {
-            log::info(FI_LOG_AV, || format!("address not inserted: {error}"));
-            Errno(FI_EINVAL)
+        let own_host = member.address(0).peer().host();
+        let name = Name::parse(self.format, bytes, own_host).map_err(|reason| match reason {
+            Unusable::NoName(reason) => {
+                log::info(FI_LOG_AV, || format!("address not inserted: {reason}"));
+                Errno(FI_EINVAL)
+            }
+            Unusable::Elsewhere(name) => {
+                log::info(FI_LOG_AV, || {
+                    format!(
+                        "address not inserted: {name} is of another host; name rails: FI_DOORBELL_RAILS=shm,udp:eth0"
+                    )
+                });
+                Errno(FI_EHOSTUNREACH)
+            }
         })?;
-        let peer = address.peer();
-        if peer.host() != member.address(0).peer().host() {
-            log::info(FI_LOG_AV, || {
-                format!(
-                    "address not inserted: {address} is of another host; name rails: FI_DOORBELL_RAILS=shm,udp:eth0"
-                )
-            });
-            return Err(Errno(FI_EHOSTUNREACH));
-        }
-        let hash = self.hasher.hash_one(peer);
-        let number = self.get_mut(of)?.table.insert(address, address.endpoint(), hash);
+        let hash = self.hasher.hash_one(name.member());
+        let number = self.get_mut(of)?.table.insert(name, name.endpoint(), hash);
         number.ok_or(Errno(FI_ENOMEM))
     }
 
-    /// Removes an entry.
+    /// Removes an entry. With the last one of a peer, the peer is not needed any more; what is under way with
+    /// it goes on.
     ///
     /// # Errors
     /// `FI_EINVAL` for a number that is no entry's.
-    pub(crate) fn take_out(&mut self, of: VectorIndex, number: fi_addr_t) -> Result<()> {
-        let hasher = self.hasher.clone();
+    pub(crate) fn take_out(&mut self, member: &mut Member, of: VectorIndex, number: fi_addr_t) -> Result<()> {
+        let key = self.name(of, number)?.member();
+        let hash = self.hasher.hash_one(key);
         let vector = self.get_mut(of)?;
         let number = number & vector.mask;
-        let is_there = vector
-            .table
-            .remove(number, |address| hasher.hash_one(address.peer()));
-        if is_there { Ok(()) } else { Err(Errno(FI_EINVAL)) }
+        let rank = vector.table.way(number).and_then(|way| way.rank());
+        vector.table.remove(number, |_| hash);
+        let is_key = |name: &Name| name.member() == key;
+        let is_needed = self
+            .vectors
+            .iter()
+            .flatten()
+            .any(|vector| vector.table.has(hash, is_key));
+        if let Some(rank) = rank.filter(|_| !is_needed) {
+            member.disown(Rank(rank));
+        }
+        Ok(())
     }
 
-    /// Returns the address of an entry.
+    /// Returns the name of an entry.
     ///
     /// # Errors
     /// `FI_EINVAL` for a number that is no entry's.
-    pub(crate) fn address(&self, of: VectorIndex, number: fi_addr_t) -> Result<Address> {
+    pub(crate) fn name(&self, of: VectorIndex, number: fi_addr_t) -> Result<Name> {
         let vector = self.get(of)?;
         let address = vector.table.get(number & vector.mask);
         address.copied().ok_or(Errno(FI_EINVAL))
@@ -136,28 +178,43 @@ impl Vectors {
 
     #[cold]
     fn resolve(&mut self, member: &mut Member, of: VectorIndex, number: fi_addr_t) -> Result<(Rank, u8)> {
-        let address = self.address(of, number)?;
+        let name = self.name(of, number)?;
+        let address = name.address().ok_or(Errno(FI_EINVAL))?;
         let rank = member.resolve(&address).map_err(|error| {
-            log::info(FI_LOG_AV, || format!("{address} cannot be reached: {error}"));
+            log::info(FI_LOG_AV, || format!("{name} cannot be reached: {error}"));
             Errno(FI_EHOSTUNREACH)
         })?;
-        self.learn(of, &address.peer(), rank);
+        self.learn(member, &address.peer(), rank);
         Ok((rank, address.endpoint()))
     }
 
-    /// Notes the number of a peer in a vector.
-    fn learn(&mut self, of: VectorIndex, peer: &PeerId, rank: Rank) {
-        let hash = self.hasher.hash_one(peer);
-        if let Ok(vector) = self.get_mut(of) {
-            vector
-                .table
-                .learn(hash, rank.0, |address| address.peer() == *peer);
+    /// Notes the number that a peer has now in all vectors, which keep it from then on.
+    #[cold]
+    pub(crate) fn learn(&mut self, member: &mut Member, peer: &PeerId, rank: Rank) {
+        let key = MemberKey::of(peer);
+        let hash = self.hasher.hash_one(key);
+        let mut is_known = false;
+        for vector in self.vectors.iter_mut().flatten() {
+            let learned = vector.table.learn(hash, rank.0, |name| name.member() == key);
+            is_known |= learned.any;
+            if let Some(before) = learned.before {
+                member.disown(Rank(before));
+            }
+        }
+        if is_known {
+            member.own(rank);
         }
     }
 
     /// Returns the number of the entry that a sender has; `FI_ADDR_NOTAVAIL` where it has none.
     #[inline]
-    pub(crate) fn find(&mut self, member: &Member, of: VectorIndex, rank: Rank, endpoint: u8) -> fi_addr_t {
+    pub(crate) fn find(
+        &mut self,
+        member: &mut Member,
+        of: VectorIndex,
+        rank: Rank,
+        endpoint: u8,
+    ) -> fi_addr_t {
         if let Ok(vector) = self.get(of) {
             if let Some(number) = vector.table.find(rank.0, endpoint) {
                 return number;
@@ -171,9 +228,11 @@ impl Vectors {
 
     /// The first message of a peer that has sent first, and of one whose first entry was removed.
     #[cold]
-    fn find_new(&mut self, member: &Member, of: VectorIndex, rank: Rank, endpoint: u8) -> fi_addr_t {
-        if let Some(peer) = member.peer(rank) {
-            self.learn(of, &peer, rank);
+    fn find_new(&mut self, member: &mut Member, of: VectorIndex, rank: Rank, endpoint: u8) -> fi_addr_t {
+        // A late message of an earlier acquaintance is of another peer.
+        let peer = member.peer(rank).filter(|peer| member.known(peer) == Some(rank));
+        if let Some(peer) = peer {
+            self.learn(member, &peer, rank);
         }
         let vector = self.get(of).ok();
         vector

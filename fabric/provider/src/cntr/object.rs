@@ -142,7 +142,15 @@ unsafe fn make(
     let index = state.counters.add(Counter::new(counted, bell))?;
     let ops = OPS.pointer();
     // SAFETY: written above.
-    unsafe { CounterObject::publish(domain, (index, wait, set), context, |fid| fid_cntr { fid, ops }, cntr) };
+    unsafe {
+        CounterObject::publish(
+            domain,
+            (index, wait, set),
+            context,
+            |fid| fid_cntr { fid, ops },
+            cntr,
+        )
+    };
     Ok(0)
 }
 

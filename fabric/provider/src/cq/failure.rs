@@ -30,6 +30,8 @@ pub(crate) struct Failure {
     pub(crate) sender: fi_addr_t,
     /// What happened, in one sentence.
     pub(crate) text: Option<String>,
+    /// The address of a sender that is in no address vector, for the client to insert; else empty.
+    pub(crate) address: Vec<u8>,
 }
 
 // SAFETY: the pointers are the client's, and are only ever given back to it.
@@ -42,6 +44,8 @@ pub(crate) struct Failures {
     /// The last texts, each with its number.
     texts: VecDeque<(c_int, CString)>,
     count: c_int,
+    /// The address that the last failure had, to which the client may have a pointer.
+    address: Vec<u8>,
 }
 
 impl Failures {
@@ -74,7 +78,11 @@ impl Failures {
         let (mut err_data, mut err_data_size) = (ptr::null_mut(), 0);
         if let Some(text) = text {
             // SAFETY: the caller's structure, by the contract of this function.
-            (err_data, err_data_size) = unsafe { hand_out(level, to, text) };
+            (err_data, err_data_size) = unsafe { hand_out(level, to, text.to_bytes_with_nul(), true) };
+        } else if !failure.address.is_empty() {
+            self.address = failure.address;
+            // SAFETY: as above.
+            (err_data, err_data_size) = unsafe { hand_out(level, to, &self.address, false) };
         }
         let Entry {
             op_context,
@@ -125,12 +133,17 @@ impl Failures {
     }
 }
 
-/// Gives a text as the error data: in the caller's own buffer where it has one, else by a pointer to ours.
+/// Gives a text or an address as the error data: in the caller's own buffer where it has one, else by a
+/// pointer to ours.
 ///
 /// # Safety
 /// As for [`Failures::read`].
-unsafe fn hand_out(level: Level, to: *mut fi_cq_err_entry, text: &CStr) -> (*mut c_void, usize) {
-    let bytes = text.to_bytes_with_nul();
+unsafe fn hand_out(
+    level: Level,
+    to: *mut fi_cq_err_entry,
+    bytes: &[u8],
+    is_text: bool,
+) -> (*mut c_void, usize) {
     let ours = (bytes.as_ptr().cast_mut().cast(), bytes.len());
     if !level.has(DATA_SIZED) {
         return ours;
@@ -146,8 +159,10 @@ unsafe fn hand_out(level: Level, to: *mut fi_cq_err_entry, text: &CStr) -> (*mut
     let buffer = data.cast::<u8>();
     // SAFETY: the caller's buffer has at least `size` bytes.
     unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), buffer, size) };
-    // SAFETY: as above. A text that was cut ends, too.
-    unsafe { buffer.wrapping_add(size - 1).write(0) };
+    if is_text {
+        // SAFETY: as above. A text that was cut ends, too.
+        unsafe { buffer.wrapping_add(size - 1).write(0) };
+    }
     (data, size)
 }
 
@@ -200,6 +215,7 @@ mod tests {
             errno,
             sender: 5,
             text: text.map(str::to_owned),
+            address: Vec::new(),
         }
     }
 
@@ -233,6 +249,38 @@ mod tests {
             assert_eq!((entry.tag, entry.src_addr), (9, sender));
             assert!(entry.err_data.is_null() && !failures.any());
         }
+    }
+
+    #[test]
+    fn an_address_is_given_as_data_whole_or_cut_to_the_callers_buffer() {
+        let mut failures = Failures::default();
+        let unknown = || Failure {
+            address: vec![7; 56],
+            ..failure(FI_EADDRNOTAVAIL, None)
+        };
+        failures.push(unknown());
+        let mut entry = untouched();
+        // SAFETY: a whole structure.
+        unsafe { failures.read(Level::NEWEST, &mut entry) };
+        assert_eq!(
+            (entry.err, entry.prov_errno, entry.err_data_size),
+            (FI_EADDRNOTAVAIL, FI_EADDRNOTAVAIL, 56)
+        );
+        // SAFETY: it points to the address, which is kept.
+        let address = unsafe { std::slice::from_raw_parts(entry.err_data.cast::<u8>(), 56) };
+        assert_eq!(address, [7; 56]);
+
+        failures.push(unknown());
+        let mut room = [0xee_u8; 16];
+        let mut entry = untouched();
+        entry.err_data = room.as_mut_ptr().cast();
+        entry.err_data_size = 10;
+        // SAFETY: a whole structure, with a buffer.
+        unsafe { failures.read(Level::NEWEST, &mut entry) };
+        assert_eq!(
+            (entry.err_data_size, &room[..10], &room[10..]),
+            (10, &[7; 10][..], &[0xee; 6][..])
+        );
     }
 
     #[test]

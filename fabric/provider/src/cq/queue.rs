@@ -62,12 +62,6 @@ impl Queue {
         std::mem::take(&mut self.signalled)
     }
 
-    /// The format of its entries.
-    #[inline(always)]
-    pub(crate) fn format(&self) -> Format {
-        self.ring.format()
-    }
-
     /// Whether there is something to read.
     #[inline]
     pub(crate) fn any(&self) -> bool {
@@ -271,6 +265,7 @@ mod tests {
             errno: FI_ECANCELED,
             sender: FI_ADDR_NOTAVAIL,
             text: None,
+            address: Vec::new(),
         });
         assert_eq!(read(&mut queue, 3, |_, _| {}), Err(Errno(FI_EAVAIL)));
         let mut failed = fi_cq_err_entry::zeroed();

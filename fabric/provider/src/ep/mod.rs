@@ -42,11 +42,11 @@ pub(crate) struct Endpoints {
 }
 
 impl Endpoints {
-    /// Adds an endpoint, which `make` makes for its number.
+    /// Adds an endpoint, and returns its number.
     ///
     /// # Errors
     /// `FI_EMFILE` for more than a domain can have.
-    pub(crate) fn add(&mut self, make: impl FnOnce(EndpointNumber) -> Endpoint) -> Result<EndpointNumber> {
+    pub(crate) fn add(&mut self, endpoint: Endpoint) -> Result<EndpointNumber> {
         let all = ENDPOINTS as u8;
         let number = (0..all)
             .map(|step| (self.next + step) % all)
@@ -58,7 +58,7 @@ impl Endpoints {
         if self.table.len() <= at {
             self.table.resize_with(at + 1, || None);
         }
-        self.table[at] = Some(make(number));
+        self.table[at] = Some(endpoint);
         Ok(number)
     }
 
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn numbers_are_used_again_as_late_as_possible_and_no_number_twice() {
         let mut endpoints = Endpoints::default();
-        let add = |endpoints: &mut Endpoints| endpoints.add(|number| Endpoint::new(number, FI_MSG, 1));
+        let add = |endpoints: &mut Endpoints| endpoints.add(Endpoint::new(FI_MSG, 1));
         assert_eq!(add(&mut endpoints), Ok(EndpointNumber(0)));
         assert_eq!(add(&mut endpoints), Ok(EndpointNumber(1)));
         endpoints.remove(EndpointNumber(0));

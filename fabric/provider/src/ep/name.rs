@@ -22,8 +22,8 @@ unsafe extern "C" fn getname(ep: *mut fid, address: *mut c_void, length: *mut us
         if length.is_null() {
             return Err(Errno(FI_EINVAL));
         }
-        let name = state.member.address(endpoint.number().0);
-        let bytes = name.bytes();
+        let own = state.member.address(endpoint.number().0);
+        let bytes = endpoint.domain().names().write(&own);
         // SAFETY: not null.
         let room = unsafe { length.replace(bytes.len()) };
         if !address.is_null() {

@@ -1,6 +1,7 @@
 //! The object of an endpoint: opened, bound, enabled, closed. fi_endpoint(3).
 
 use std::ffi::{c_int, c_void};
+use std::num::NonZeroU16;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -11,6 +12,7 @@ use libfabric_sys::*;
 
 use super::state::{Endpoint, EndpointNumber};
 use super::{flags, limits, name, options};
+use crate::address::{Format, Given};
 use crate::av::AddressVector;
 use crate::cntr::{CounterIndex, CounterObject};
 use crate::cq::{CompletionQueue, Outlet, QueueIndex};
@@ -20,7 +22,7 @@ use crate::errno::{Answer, Errno, Result};
 use crate::object::{self, Head, Held, Object, Uses, find, give, publish, take_back, this};
 use crate::ops::Mark;
 use crate::refuse::{self, Table};
-use crate::{msg, tagged};
+use crate::{log, msg, tagged};
 
 /// How long a close waits for what was accepted to leave.
 const LINGER: Duration = Duration::from_secs(2);
@@ -217,10 +219,10 @@ unsafe fn make(
     unsafe { give(ep, ptr::null_mut()) }?;
     // SAFETY: the caller's info.
     let wanted = unsafe { Wanted::of(info) }?;
+    // SAFETY: as above, and not null.
+    check_source(domain, state, unsafe { domain::source_of(info) })?;
     let sends = u32::try_from(wanted.sends).unwrap_or(u32::MAX);
-    let number = state
-        .endpoints
-        .add(|number| Endpoint::new(number, wanted.caps, sends))?;
+    let number = state.endpoints.add(Endpoint::new(wanted.caps, sends))?;
     // What is left of an earlier endpoint of this number.
     state.discard_arrived(number);
     let object = object_of(
@@ -234,6 +236,23 @@ unsafe fn make(
     // SAFETY: written above.
     unsafe { publish(object, ep) };
     Ok(0)
+}
+
+/// Checks that the source address of an endpoint is one that its domain has: in the formats of sockets, all
+/// endpoints of a domain are at its port.
+fn check_source(domain: &Domain, state: &State, source: Option<Given>) -> Result<()> {
+    let Some(port) = source.as_ref().and_then(Given::port) else {
+        return Ok(());
+    };
+    let ours = state.member.address(0).peer().port();
+    if domain.names().format == Format::Ours || ours == Some(port) {
+        return Ok(());
+    }
+    log::info(FI_LOG_EP_CTRL, || {
+        let ours = ours.map_or(0, NonZeroU16::get);
+        format!("fi_endpoint: port {port} is not that of the domain, {ours}: open a domain for each port")
+    });
+    Err(Errno(FI_EADDRNOTAVAIL))
 }
 
 fn object_of(

@@ -112,6 +112,7 @@ impl State {
             errno: FI_ENOMSG,
             sender: FI_ADDR_NOTAVAIL,
             text: None,
+            address: Vec::new(),
         };
         if let Some(queue) = self.queues.get_mut(side.queue) {
             queue.fail(failure);

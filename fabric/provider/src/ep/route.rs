@@ -10,6 +10,15 @@ use crate::domain::State;
 use crate::errno::{Errno, Result};
 
 impl State {
+    /// Does what depends on the clock. Address vectors have the new numbers of peers that came back.
+    #[cold]
+    pub(crate) fn keep_member(&mut self) {
+        self.member.keep();
+        while let Some((rank, peer)) = self.member.appeared() {
+            self.vectors.learn(&mut self.member, &peer, rank);
+        }
+    }
+
     /// Where messages of an endpoint to an address go.
     ///
     /// # Errors
@@ -35,7 +44,7 @@ impl State {
     #[inline]
     pub(crate) fn address_of(&mut self, endpoint: u8, rank: Rank, of_sender: u8) -> fi_addr_t {
         match self.endpoints.get(endpoint).and_then(|endpoint| endpoint.vector) {
-            Some(vector) => self.vectors.find(&self.member, vector, rank, of_sender),
+            Some(vector) => self.vectors.find(&mut self.member, vector, rank, of_sender),
             None => FI_ADDR_NOTAVAIL,
         }
     }

@@ -82,7 +82,6 @@ impl Side {
 /// What the domain keeps of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    pub(crate) number: EndpointNumber,
     pub(crate) sends: Side,
     pub(crate) receives: Side,
     /// The address vector of its peers.
@@ -93,6 +92,8 @@ pub(crate) struct Endpoint {
     pub(crate) directed: bool,
     /// Whether senders are reported.
     pub(crate) names_senders: bool,
+    /// Whether a message of a sender without an address is reported as a failure, with the address.
+    pub(crate) reports_unknown: bool,
     /// A buffer for many messages is released when it has fewer bytes than this.
     pub(crate) min_multi: u64,
     /// Sends under way, and how many there may be.
@@ -104,17 +105,17 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// An endpoint with these capabilities, that nothing is bound to.
-    pub(crate) fn new(number: EndpointNumber, caps: u64, sends_under_way: u32) -> Self {
+    pub(crate) fn new(caps: u64, sends_under_way: u32) -> Self {
         // Without modifiers it has both.
         let both = caps & (FI_SEND | FI_RECV) == 0;
         Self {
-            number,
             sends: Side::new(both || caps & FI_SEND != 0),
             receives: Side::new(both || caps & FI_RECV != 0),
             vector: None,
             enabled: false,
             directed: caps & (FI_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV | FI_TAGGED_DIRECTED_RECV) != 0,
             names_senders: caps & (FI_SOURCE | FI_SOURCE_ERR) != 0,
+            reports_unknown: caps & FI_SOURCE_ERR != 0,
             min_multi: super::limits::MIN_MULTI,
             under_way: 0,
             most_under_way: sends_under_way.max(1),
@@ -196,12 +197,12 @@ mod tests {
 
     #[test]
     fn an_endpoint_has_the_directions_of_its_capabilities() {
-        let mut endpoint = Endpoint::new(EndpointNumber(0), FI_MSG | FI_SEND, 0);
+        let mut endpoint = Endpoint::new(FI_MSG | FI_SEND, 0);
         assert_eq!(endpoint.sending().map(|_| ()), Err(Errno(FI_EOPBADSTATE)));
         endpoint.enabled = true;
         assert!(endpoint.sending().is_ok());
         assert_eq!(endpoint.receiving().map(|_| ()), Err(Errno(FI_EOPNOTSUPP)));
-        let mut both = Endpoint::new(EndpointNumber(0), FI_MSG, 0);
+        let mut both = Endpoint::new(FI_MSG, 0);
         both.enabled = true;
         assert!(both.sending().is_ok() && both.receiving().is_ok());
     }
@@ -219,7 +220,7 @@ mod tests {
 
     #[test]
     fn claimed_messages_are_found_by_their_contexts_once() {
-        let mut endpoint = Endpoint::new(EndpointNumber(0), FI_TAGGED, 0);
+        let mut endpoint = Endpoint::new(FI_TAGGED, 0);
         for context in [1, 2, 3] {
             endpoint.claim(context, MessageId::from_bits(context as u64 + 10));
         }

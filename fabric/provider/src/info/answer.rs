@@ -21,6 +21,7 @@ pub(crate) fn answer(hints: Option<&Hints>, entry: &Entry, level: Level) -> Attr
     let asked = &hints.attributes;
     answer.info.caps = caps(asked, entry);
     divide_caps(&mut answer);
+    choose(&mut answer.info.addr_format, asked.info.addr_format);
     choose(&mut answer.domain.threading, asked.domain.threading);
     choose(&mut answer.domain.control_progress, asked.domain.control_progress);
     choose(&mut answer.domain.data_progress, asked.domain.data_progress);

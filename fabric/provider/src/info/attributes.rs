@@ -74,7 +74,7 @@ attributes! {
     info: Info of fi_info at info {
         caps = Judge::Bits(!0, CAPS);
         mode = Judge::Free;
-        addr_format = Judge::OneOf(&[super::offer::ADDRESS_FORMAT as u64]);
+        addr_format = Judge::OneOf(&crate::address::Format::NUMBERS);
     }
     /// Of the sending half.
     tx: Tx of fi_tx_attr at tx_attr {

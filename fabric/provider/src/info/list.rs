@@ -6,7 +6,7 @@ use std::ptr;
 use libfabric_sys::*;
 
 use super::attributes::{Attributes, Hints, Structures};
-use super::names;
+use super::names::Addresses;
 use super::offer::Entry;
 use crate::errno::{Errno, Result};
 
@@ -37,6 +37,7 @@ impl List {
         &mut self,
         answer: &Attributes,
         entry: &Entry,
+        addresses: &Addresses,
         hints: Option<&Hints>,
         level: Level,
     ) -> Result<()> {
@@ -61,17 +62,12 @@ impl List {
         unsafe { (*info.fabric).name = fabric };
         // SAFETY: as above.
         unsafe { (*info.fabric).api_version = level.version() };
-        let source = hints.map_or(&[][..], |hints| &hints.src_addr[..]);
-        let source = if source.is_empty() {
-            copy(&names::UNBOUND)?
-        } else {
-            copy(source)?
-        };
+        let source = copy(&addresses.source)?;
         // SAFETY: as above.
         unsafe { (*info.info).src_addr = source.0 };
         // SAFETY: as above.
         unsafe { (*info.info).src_addrlen = source.1 };
-        let destination = copy(hints.map_or(&[][..], |hints| &hints.dest_addr[..]))?;
+        let destination = copy(&addresses.destination)?;
         // SAFETY: as above.
         unsafe { (*info.info).dest_addr = destination.0 };
         // SAFETY: as above.

@@ -50,32 +50,37 @@ pub(crate) unsafe extern "C" fn getinfo(
         }
         let level = Level::from_version(version);
         // SAFETY: null, or hints of a caller of this level, with all that they point to.
-        let hints = unsafe { attributes::Hints::read(hints, level) }?;
+        let mut hints = unsafe { attributes::Hints::read(hints, level) }?;
         // SAFETY: null, or texts.
         let place = unsafe { names::Place::read(node, service, flags) };
         // Other flags are ignored.
-        let list = find(level, &place, hints.as_ref())?;
+        let list = find(level, &place, hints.as_mut())?;
         // SAFETY: as above.
         unsafe { give(info, list.into_pointer()) }?;
         Ok(0)
     })
 }
 
-fn find(level: Level, place: &names::Place, hints: Option<&attributes::Hints>) -> Result<list::List> {
+fn find(level: Level, place: &names::Place, mut hints: Option<&mut attributes::Hints>) -> Result<list::List> {
     // The quickest first: layers look at every provider at each getinfo.
-    if let Some(hints) = hints {
+    if let Some(hints) = hints.as_deref() {
         rules::check_kind(hints).map_err(refused)?;
     }
     let config = params::config().map_err(|error| {
         log::warn(FI_LOG_CORE, &error.to_string());
         Errno(FI_ENODATA)
     })?;
-    place.check().map_err(refused)?;
+    let (format, addresses) = names::addresses(place, hints.as_deref_mut()).map_err(refused)?;
+    let hints = hints.as_deref();
     let mut list = list::List::new();
     let mut clash = None;
     for entry in offer::entries(&config)? {
         match rules::check(hints, &entry, level) {
-            Ok(()) => list.push(&answer::answer(hints, &entry, level), &entry, hints, level)?,
+            Ok(()) => {
+                let mut answer = answer::answer(hints, &entry, level);
+                answer.info.addr_format = format.number();
+                list.push(&answer, &entry, &addresses, hints, level)?;
+            }
             Err(found) => clash = clash.or(Some(found)),
         }
     }

@@ -1,27 +1,17 @@
-//! Nodes, services and addresses of getinfo.
+//! Nodes, services and addresses of getinfo: what a client names before there is an endpoint.
+//!
+//! A node and a service name a member of this host by its port. They are resolved as those of sockets are,
+//! and written in the format of the answer: ours, unless hints want one of sockets.
 
 use std::ffi::{CStr, CString, c_char};
+use std::net::IpAddr;
+use std::ptr;
 
 use libfabric_sys::*;
 
+use super::attributes::Hints;
 use super::rules::Clash;
-
-/// The length of an address of ours.
-pub(crate) const ADDRESS_LENGTH: usize = 56;
-
-/// The source address of an entry before there is an endpoint: our format, and no name in it.
-pub(crate) const UNBOUND: [u8; ADDRESS_LENGTH] = {
-    let mut bytes = [0; ADDRESS_LENGTH];
-    bytes[0] = b'd';
-    bytes[1] = b'b';
-    bytes[2] = 1;
-    bytes
-};
-
-/// Whether a service is a port by its number.
-fn is_port(service: &CStr) -> bool {
-    service.to_str().is_ok_and(|text| text.parse::<u16>().is_ok())
-}
+use crate::address::{Format, Given, SocketName, is_here, unbound};
 
 /// The place that a caller names: its own, or that of a peer.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +19,15 @@ pub(crate) struct Place {
     node: Option<CString>,
     service: Option<CString>,
     is_source: bool,
+    is_numeric: bool,
+}
+
+/// The addresses of an answer, in its format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    pub(crate) source: Vec<u8>,
+    /// Empty where the client names no peer.
+    pub(crate) destination: Vec<u8>,
 }
 
 impl Place {
@@ -44,40 +43,239 @@ impl Place {
             node: text(node),
             service: text(service),
             is_source: flags & FI_SOURCE != 0,
+            is_numeric: flags & FI_NUMERICHOST != 0,
         }
     }
 
-    /// Checks whether the place has an address. Ours are found through the endpoints that have them, and not
-    /// by the name of a host. A port alone names no place, and is passed by clients that exchange addresses.
-    pub(crate) fn check(&self) -> Result<(), Clash> {
-        let possible = "no name: exchange the addresses of fi_getname";
-        match (&self.node, &self.service) {
-            (None, None) => Ok(()),
-            (None, Some(service)) if is_port(service) => Ok(()),
-            (Some(node), _) => Err(Clash::new("node", node.to_string_lossy(), possible)),
-            (None, Some(service)) => Err(Clash::new("service", service.to_string_lossy(), possible)),
+    /// Returns the place as an address of this host in a family, or in either; `None` where the caller names
+    /// none.
+    ///
+    /// # Errors
+    /// A place that cannot be resolved, or of another host; one of a peer without a port.
+    pub(crate) fn resolve(&self, family: Option<Format>) -> Result<Option<SocketName>, Clash> {
+        if self.node.is_none() && self.service.is_none() {
+            return Ok(None);
         }
+        let found = self.look_up(family)?;
+        let node = || self.node.as_deref().unwrap_or(c"").to_string_lossy().into_owned();
+        let Some(name) = found.iter().find(|name| is_here(name.ip)) else {
+            let possible = "an address of this host: the rails that are offered lead to no other one";
+            return Err(Clash::new("node", node(), possible));
+        };
+        if name.port == 0 && !self.is_source {
+            return Err(Clash::new("service", "none", "a port beside the node"));
+        }
+        Ok(Some(*name))
     }
+
+    /// Returns what the system's resolver finds, best first.
+    fn look_up(&self, family: Option<Format>) -> Result<Vec<SocketName>, Clash> {
+        let hints = libc::addrinfo {
+            ai_flags: if self.is_source { libc::AI_PASSIVE } else { 0 }
+                | if self.is_numeric { libc::AI_NUMERICHOST } else { 0 },
+            ai_family: match family {
+                Some(Format::Inet) => libc::AF_INET,
+                Some(Format::Inet6) => libc::AF_INET6,
+                _ => libc::AF_UNSPEC,
+            },
+            ai_socktype: libc::SOCK_STREAM,
+            ai_protocol: 0,
+            ai_addrlen: 0,
+            ai_addr: ptr::null_mut(),
+            ai_canonname: ptr::null_mut(),
+            ai_next: ptr::null_mut(),
+        };
+        let pointer = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+        let (node, service) = (pointer(&self.node), pointer(&self.service));
+        let mut list = ptr::null_mut();
+        // SAFETY: texts that end with a zero byte or null, not both null; the list is written by the call.
+        let result = unsafe { libc::getaddrinfo(node, service, &raw const hints, &raw mut list) };
+        if result != 0 {
+            // SAFETY: it takes any number.
+            let text = unsafe { libc::gai_strerror(result) };
+            // SAFETY: a constant text.
+            let text = unsafe { CStr::from_ptr(text) };
+            let shown = [&self.node, &self.service].map(|text| {
+                let text = text.as_deref().unwrap_or(c"");
+                text.to_string_lossy().into_owned()
+            });
+            let hint = if self.node.is_some() { "node" } else { "service" };
+            let possible = format!("no such name ({})", text.to_string_lossy());
+            return Err(Clash::new(hint, shown.join(" "), possible));
+        }
+        let mut found = Vec::new();
+        let mut next: *mut libc::addrinfo = list;
+        while !next.is_null() {
+            // SAFETY: an entry of the list, which is freed below.
+            let entry = unsafe { next.read() };
+            let start = entry.ai_addr.cast::<u8>();
+            if !start.is_null() {
+                // SAFETY: the resolver's address has this length.
+                let bytes = unsafe { std::slice::from_raw_parts(start, entry.ai_addrlen as usize) };
+                found.extend(SocketName::read(bytes));
+            }
+            next = entry.ai_next;
+        }
+        if !list.is_null() {
+            // SAFETY: the list of the call, which nothing refers to any more.
+            unsafe { libc::freeaddrinfo(list) };
+        }
+        Ok(found)
+    }
+}
+
+/// Resolves what a call of an address vector names: a peer of this host.
+///
+/// # Errors
+/// As for [`Place::resolve`].
+pub(crate) fn peer(node: &CStr, service: &CStr, format: Format) -> Result<Option<SocketName>, Clash> {
+    let place = Place {
+        node: Some(node.to_owned()),
+        service: Some(service.to_owned()),
+        is_source: false,
+        is_numeric: false,
+    };
+    place.resolve(Some(format))
+}
+
+/// Returns the addresses of the answer, and sets in the hints which of several formats is meant.
+///
+/// # Errors
+/// What cannot be resolved, is of another host, or has no name in the format.
+pub(crate) fn addresses(place: &Place, hints: Option<&mut Hints>) -> Result<(Format, Addresses), Clash> {
+    let mut none = Hints::default();
+    let hints = hints.unwrap_or(&mut none);
+    let given = |hint: &'static str, bytes: &[u8]| match (bytes, Given::read(bytes)) {
+        ([], _) => Ok(None),
+        (_, Some(given)) => Ok(Some(given)),
+        (_, None) => Err(Clash::new(
+            hint,
+            format!("{} bytes", bytes.len()),
+            "an address of doorbell, or of a socket",
+        )),
+    };
+    let source = given("info.src_addr", &hints.src_addr)?;
+    let destination = given("info.dest_addr", &hints.dest_addr)?;
+    let wanted = hints.attributes.info.addr_format;
+    let is_any_socket = [FI_SOCKADDR, FI_SOCKADDR_IP].map(u64::from).contains(&wanted);
+    let chosen = match wanted {
+        0 => Some(Format::Ours),
+        _ if is_any_socket => None,
+        number => Some(Format::of(number).ok_or_else(|| no_such_format(number))?),
+    };
+    let named = place.resolve(chosen)?;
+    let family = |ip: IpAddr| if ip.is_ipv4() { Format::Inet } else { Format::Inet6 };
+    let format = chosen.unwrap_or_else(|| match (&named, &source, &destination) {
+        // A port alone has both families.
+        (Some(name), ..) if place.node.is_some() => family(name.ip),
+        (_, Some(Given::Socket(name)), _) | (_, _, Some(Given::Socket(name))) => family(name.ip),
+        _ => Format::Inet,
+    });
+    if wanted != 0 {
+        hints.attributes.info.addr_format = format.number();
+    }
+    let named = named.map(Given::Socket);
+    let (source, destination) = if place.is_source {
+        (named.or(source), destination)
+    } else {
+        (source, named.or(destination))
+    };
+    let written = |hint: &'static str, given: Option<Given>| match given {
+        None => Ok(None),
+        Some(given) => match given.write(format) {
+            Some(bytes) => Ok(Some(bytes)),
+            None => Err(Clash::new(
+                hint,
+                "a member with a random name",
+                "one with a port: the format of sockets has no other name",
+            )),
+        },
+    };
+    let addresses = Addresses {
+        source: written("info.src_addr", source)?.unwrap_or_else(|| unbound(format)),
+        destination: written("info.dest_addr", destination)?.unwrap_or_default(),
+    };
+    Ok((format, addresses))
+}
+
+fn no_such_format(number: u64) -> Clash {
+    let possible = "FI_SOCKADDR_IN, FI_SOCKADDR_IN6, FI_SOCKADDR, or the format of doorbell";
+    Clash::new("info.addr_format", number.to_string(), possible)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn place(node: Option<&CStr>, service: Option<&CStr>, is_source: bool) -> Place {
+        Place {
+            node: node.map(CStr::to_owned),
+            service: service.map(CStr::to_owned),
+            is_source,
+            is_numeric: true,
+        }
+    }
+
+    fn hints(format: u32) -> Hints {
+        let mut hints = Hints::default();
+        hints.attributes.info.addr_format = u64::from(format);
+        hints
+    }
+
     #[test]
-    fn a_port_alone_is_let_through_and_a_host_is_not() {
-        let check = |node: Option<&CStr>, service: Option<&CStr>| {
-            // SAFETY: null or texts.
-            let place = unsafe {
-                Place::read(
-                    node.map_or(std::ptr::null(), CStr::as_ptr),
-                    service.map_or(std::ptr::null(), CStr::as_ptr),
-                    0,
-                )
-            };
-            place.check().is_ok()
+    fn a_node_and_a_service_are_a_port_of_this_host_in_the_format_of_the_answer() {
+        let server = place(None, Some(c"9228"), true);
+        let client = place(Some(c"127.0.0.1"), Some(c"9228"), false);
+        for format in [0, FI_SOCKADDR, FI_SOCKADDR_IN] {
+            let mut wants = hints(format);
+            let (is, ours) = addresses(&server, Some(&mut wants)).unwrap();
+            let expected = if format == 0 { Format::Ours } else { Format::Inet };
+            assert_eq!(is, expected);
+            assert_eq!(wants.attributes.info.addr_format == 0, format == 0);
+            let (_, theirs) = addresses(&client, Some(&mut hints(format))).unwrap();
+            let port = |bytes: &[u8]| Given::read(bytes).unwrap().port().unwrap().get();
+            assert_eq!((port(&ours.source), port(&theirs.destination)), (9228, 9228));
+            assert!(ours.destination.is_empty());
+            assert_eq!(theirs.source, unbound(expected));
+        }
+        let (_, both) = addresses(&client, None).unwrap();
+        let (_, same) = addresses(&server, None).unwrap();
+        assert_eq!(both.destination, same.source);
+    }
+
+    #[test]
+    fn what_names_no_member_of_this_host_is_refused_by_its_name() {
+        let refused = |place: Place| addresses(&place, None).unwrap_err().hint;
+        assert_eq!(refused(place(Some(c"192.0.2.77"), Some(c"9228"), false)), "node");
+        assert_eq!(refused(place(Some(c"g00n13s"), Some(c"9228"), false)), "node");
+        assert_eq!(refused(place(None, Some(c"no such service"), true)), "service");
+        assert_eq!(refused(place(Some(c"127.0.0.1"), None, false)), "service");
+        let clash = addresses(&Place::default(), Some(&mut hints(FI_ADDR_STR))).unwrap_err();
+        assert_eq!(clash.hint, "info.addr_format");
+        let wants = |length| Hints {
+            dest_addr: vec![7; length],
+            ..hints(FI_SOCKADDR_IN)
         };
-        assert!(check(None, None) && check(None, Some(c"9228")));
-        assert!(!check(None, Some(c"http")) && !check(Some(c"127.0.0.1"), Some(c"9228")));
+        for length in [20, 56] {
+            let clash = addresses(&Place::default(), Some(&mut wants(length))).unwrap_err();
+            assert_eq!(clash.hint, "info.dest_addr", "{length}");
+        }
+    }
+
+    #[test]
+    fn an_address_of_a_socket_in_hints_is_written_in_our_format() {
+        let source = SocketName {
+            ip: Format::Inet.loopback(),
+            port: 0,
+            endpoint: 0,
+        };
+        let mut wants = Hints {
+            src_addr: source.write(),
+            ..Hints::default()
+        };
+        let client = place(Some(c"127.0.0.1"), Some(c"9228"), false);
+        let (format, found) = addresses(&client, Some(&mut wants)).unwrap();
+        assert_eq!((format, found.source), (Format::Ours, unbound(Format::Ours)));
+        assert_eq!(found.destination.len(), 56);
     }
 }

@@ -43,11 +43,12 @@ const CAPS: u64 = FI_MSG
     | FI_MULTI_RECV
     | FI_DIRECTED_RECV
     | FI_SOURCE
+    | FI_SOURCE_ERR
     | FI_LOCAL_COMM
     | FI_REMOTE_COMM;
 
 /// The capabilities of which an entry has only those that the hints name, if they name any.
-pub(crate) const PRIMARY: u64 = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE;
+pub(crate) const PRIMARY: u64 = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR;
 /// The directions of messages: both, where hints name none.
 pub(crate) const DIRECTIONS: u64 = FI_SEND | FI_RECV;
 /// The capabilities of a domain.
@@ -92,21 +93,27 @@ pub(crate) struct Entry {
 /// # Errors
 /// `FI_ENODATA` where a rail that was named cannot be used.
 pub(crate) fn entries(config: &Config) -> Result<Vec<Entry>> {
-    let names = &config.rails.list.get().0;
-    let domain = if names.is_empty() {
-        "shm".to_owned()
-    } else {
-        check_rails(config)?;
-        let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-        names.join("+")
-    };
-    let domain = CString::new(domain).map_err(|_| Errno(FI_ENODATA))?;
+    check_rails(config)?;
+    let domain = CString::new(rail_set(config)).map_err(|_| Errno(FI_ENODATA))?;
     Ok(vec![entry(domain)])
+}
+
+/// Returns the rail set that the settings name, as the name of a domain.
+pub(crate) fn rail_set(config: &Config) -> String {
+    let names = &config.rails.list.get().0;
+    if names.is_empty() {
+        return "shm".to_owned();
+    }
+    let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+    names.join("+")
 }
 
 /// Refuses rails that were named and cannot be used, with the reason.
 fn check_rails(config: &Config) -> Result<()> {
     let list = &config.rails.list;
+    if list.get().0.is_empty() {
+        return Ok(());
+    }
     let found = doorbell_job::discover(config);
     for (at, name) in list.get().0.iter().enumerate() {
         let reason = if name.kind() == "ofi" {

@@ -27,6 +27,12 @@ pub(crate) struct Wants {
     pub(crate) counters: bool,
     /// Whether the queue and the counters are in a wait set.
     pub(crate) set: bool,
+    /// The format of addresses; 0 for any.
+    pub(crate) addr_format: u32,
+    /// The arguments of fi_getinfo(3).
+    pub(crate) node: Option<CString>,
+    pub(crate) service: Option<CString>,
+    pub(crate) getinfo_flags: u64,
 }
 
 impl Default for Wants {
@@ -42,6 +48,10 @@ impl Default for Wants {
             threading: FI_THREAD_DOMAIN,
             counters: false,
             set: false,
+            addr_format: FI_FORMAT_UNSPEC,
+            node: None,
+            service: None,
+            getinfo_flags: 0,
         }
     }
 }
@@ -192,6 +202,16 @@ impl Client {
         let answer = unsafe { fi_getname(self.endpoint.0.cast(), name.as_mut_ptr().cast(), &mut length) };
         assert_eq!((answer, name.len()), (0, length));
         name
+    }
+
+    /// The address of the peer that the arguments of fi_getinfo(3) name.
+    pub(crate) fn destination(&self) -> Vec<u8> {
+        let entry = self.info.as_ptr();
+        // SAFETY: an entry of the library.
+        let (start, length) = unsafe { ((*entry).dest_addr, (*entry).dest_addrlen) };
+        assert!(!start.is_null() && length > 0, "no peer is named");
+        // SAFETY: the entry's address has this length.
+        unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) }.to_vec()
     }
 
     /// Inserts an address.
@@ -407,6 +427,7 @@ pub(crate) fn find(library: &Library, wants: &Wants) -> InfoList {
     // SAFETY: hints have all their attributes, and libfabric frees the name.
     unsafe {
         (*entry).caps = wants.caps;
+        (*entry).addr_format = wants.addr_format;
         (*entry).mode = FI_CONTEXT | FI_CONTEXT2;
         (*(*entry).ep_attr).r#type = FI_EP_RDM;
         (*(*entry).domain_attr).threading = wants.threading;
@@ -416,7 +437,13 @@ pub(crate) fn find(library: &Library, wants: &Wants) -> InfoList {
         (*(*entry).fabric_attr).prov_name = libc::strdup(name.as_ptr());
     }
     library
-        .getinfo(library.level(), None, None, 0, Some(&hints))
+        .getinfo(
+            library.level(),
+            wants.node.as_deref(),
+            wants.service.as_deref(),
+            wants.getinfo_flags,
+            Some(&hints),
+        )
         .unwrap_or_else(|error| panic!("{error}"))
 }
 

@@ -4,6 +4,7 @@
     reason = "calls of C, one behind the other"
 )]
 
+mod addresses;
 mod client;
 mod completions;
 mod counters;

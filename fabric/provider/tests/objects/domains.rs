@@ -6,6 +6,7 @@ use libfabric_sys::*;
 
 use crate::alone::{run, run_with};
 use crate::opened::{Opened, open, try_open};
+use crate::set;
 
 #[test]
 fn a_fabric_and_a_domain_are_closed_in_order_only() {
@@ -173,4 +174,63 @@ fn a_child_of_fork_is_kept_out_and_may_close_and_the_parent_goes_on() {
             .filter(|line| line.contains("opened before a fork"));
         assert_eq!(lines.count(), 1, "{printed}");
     }
+}
+
+#[test]
+fn a_port_has_one_domain_and_an_endpoint_no_other_port() {
+    let test = "domains::a_port_has_one_domain_and_an_endpoint_no_other_port";
+    run(test, |library| {
+        let port = std::ffi::CString::new((10_000 + std::process::id() % 40_000).to_string()).unwrap();
+        let ask = |format, port: &std::ffi::CStr| {
+            let mut hints = crate::opened::hints(&library);
+            set!(hints, addr_format = format);
+            let node = Some(c"127.0.0.1");
+            library
+                .getinfo(library.level(), node, Some(port), FI_SOURCE, Some(&hints))
+                .unwrap()
+        };
+        let first = ask(FI_SOCKADDR_IN, &port);
+        let attributes = crate::get!(first, fabric_attr);
+        let null = ptr::null_mut();
+        // SAFETY: the attributes are the library's.
+        let fabric = open("fi_fabric", |to| unsafe { library.fabric(attributes, to, null) });
+        let domain = |info: &InfoList| {
+            let entry = info.as_ptr().cast_mut();
+            // SAFETY: the fabric is open, and the entry is of its provider.
+            try_open::<fid_domain>(|to| unsafe { fi_domain(fabric.0, entry, to, null) })
+        };
+        let opened = domain(&first).unwrap();
+        assert_eq!(domain(&first).unwrap_err(), -FI_EADDRINUSE);
+        // In our format the names of both are exchanged: the second one has a random name.
+        let exchanged = domain(&ask(FI_FORMAT_UNSPEC, &port)).unwrap();
+        assert_eq!(exchanged.close(), 0);
+        let endpoint = |info: &InfoList| {
+            let entry = info.as_ptr().cast_mut();
+            // SAFETY: the domain is open, and the entry is of its provider.
+            try_open::<fid_ep>(|to| unsafe { fi_endpoint(opened.0, entry, to, null) })
+        };
+        assert_eq!(
+            endpoint(&ask(FI_SOCKADDR_IN, c"9")).unwrap_err(),
+            -FI_EADDRNOTAVAIL
+        );
+        let endpoint = endpoint(&first).unwrap();
+        assert_eq!(endpoint.close(), 0);
+        // With its end the port is free.
+        assert_eq!(opened.close(), 0);
+        assert_eq!(domain(&first).unwrap().close(), 0);
+    });
+}
+
+#[test]
+fn an_entry_of_other_rails_opens_no_domain() {
+    run("domains::an_entry_of_other_rails_opens_no_domain", |library| {
+        let opened = Opened::any(library);
+        let mut copy = crate::opened::hints(&library);
+        set!(copy, domain_attr.name = crate::opened::text(c"shm+udp:nope"));
+        let entry = copy.as_mut_ptr();
+        let null = ptr::null_mut();
+        // SAFETY: the fabric is open, and the entry has all its attributes.
+        let refused = try_open::<fid_domain>(|to| unsafe { fi_domain(opened.fabric.0, entry, to, null) });
+        assert_eq!(refused.unwrap_err(), -FI_EINVAL);
+    });
 }

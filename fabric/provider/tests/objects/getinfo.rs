@@ -32,6 +32,7 @@ const OFFERED: u64 = FI_MSG
     | FI_MULTI_RECV
     | FI_DIRECTED_RECV
     | FI_SOURCE
+    | FI_SOURCE_ERR
     | FI_LOCAL_COMM
     | FI_REMOTE_COMM;
 
@@ -257,8 +258,8 @@ const SPOILT: &[(&str, Spoil)] = &[
     ("fabric_attr.prov_version wants", |hints| {
         set!(hints, fabric_attr.prov_version = u32::MAX)
     }),
-    ("info.addr_format wants 2,", |hints| {
-        set!(hints, addr_format = FI_SOCKADDR_IN)
+    ("info.addr_format wants 9,", |hints| {
+        set!(hints, addr_format = FI_ADDR_STR)
     }),
     ("info.caps wants FI_ATOMIC,", |hints| {
         set!(hints, caps = FI_MSG | FI_ATOMIC)
@@ -324,16 +325,72 @@ fn an_address_of_hints_comes_back_in_our_format() {
     );
 }
 
+/// The bytes of an address of an entry.
+macro_rules! address {
+    ($info:expr, $start:ident, $length:ident) => {{
+        let (start, length) = (get!($info, $start), get!($info, $length));
+        assert!(!start.is_null() && length > 0);
+        // SAFETY: an address of the answer, with this length.
+        unsafe { std::slice::from_raw_parts(start.cast::<u8>(), length) }.to_vec()
+    }};
+}
+
 #[test]
-fn a_node_or_service_is_refused() {
-    run("getinfo::a_node_or_service_is_refused", |library| {
-        for (node, service) in [
-            (Some(c"localhost"), None),
-            (None, Some(c"http")),
-            (Some(c"g00n13s"), Some(c"1")),
+fn a_node_and_a_service_are_addresses_in_the_format_of_the_answer() {
+    let test = "getinfo::a_node_and_a_service_are_addresses_in_the_format_of_the_answer";
+    run(test, |library| {
+        let ask = |node, service, flags, format| {
+            let mut hints = hints(&library);
+            set!(hints, addr_format = format);
+            library
+                .getinfo(library.level(), node, service, flags, Some(&hints))
+                .unwrap()
+        };
+        let port = Some(c"9228");
+        for (format, given, length) in [
+            (FI_FORMAT_UNSPEC, None, 56),
+            (FI_SOCKADDR, Some(FI_SOCKADDR_IN), 16),
+            (FI_SOCKADDR_IN, Some(FI_SOCKADDR_IN), 16),
+            (FI_SOCKADDR_IN6, Some(FI_SOCKADDR_IN6), 28),
         ] {
-            let result = library.getinfo(library.level(), node, service, 0, None);
-            assert_eq!(result.unwrap_err().number, FI_ENODATA);
+            let node = if length == 28 { c"::1" } else { c"127.0.0.1" };
+            let server = ask(None, port, FI_SOURCE, format);
+            let client = ask(Some(node), port, 0, format);
+            if let Some(given) = given {
+                assert_eq!(get!(server, addr_format), given);
+                assert_eq!(get!(client, addr_format), given);
+            }
+            let source = address!(server, src_addr, src_addrlen);
+            let destination = address!(client, dest_addr, dest_addrlen);
+            assert_eq!((source.len(), destination.len()), (length, length));
+            assert_eq!(address!(client, src_addr, src_addrlen).len(), length);
+            assert_eq!(get!(server, dest_addrlen), 0);
+            match length {
+                56 => assert_eq!(source, destination),
+                _ => assert_eq!(
+                    (&source[2..4], &destination[2..4]),
+                    (&[0x24, 0x0c][..], &[0x24, 0x0c][..])
+                ),
+            }
+            // A node of its own, and no port yet.
+            let own = ask(Some(node), None, FI_SOURCE, format);
+            assert_eq!(address!(own, src_addr, src_addrlen).len(), length);
+        }
+    });
+}
+
+#[test]
+fn a_node_that_is_not_this_host_and_names_that_mean_nothing_are_no_data() {
+    let test = "getinfo::a_node_that_is_not_this_host_and_names_that_mean_nothing_are_no_data";
+    run(test, |library| {
+        for (node, service, flags) in [
+            (Some(c"192.0.2.77"), Some(c"9228"), FI_NUMERICHOST),
+            (Some(c"127.0.0.1"), None, 0),
+            (None, Some(c"no such service"), FI_SOURCE),
+            (Some(c"g00n13s"), Some(c"1"), FI_NUMERICHOST),
+        ] {
+            let result = library.getinfo(library.level(), node, service, flags, None);
+            assert_eq!(result.unwrap_err().number, FI_ENODATA, "{node:?} {service:?}");
         }
     });
 }

@@ -8,7 +8,8 @@ use libfabric_sys::*;
 
 use crate::alone::run;
 use crate::events::read;
-use crate::opened::{Object, Opened, open, try_open};
+use crate::opened::{Object, Opened, hints, open, try_open};
+use crate::set;
 
 const LENGTH: usize = 56;
 
@@ -222,8 +223,8 @@ fn an_address_as_a_text_has_no_token() {
 }
 
 #[test]
-fn four_thousand_addresses_are_inserted_by_one_call_and_nobody_is_contacted() {
-    let test = "vectors::four_thousand_addresses_are_inserted_by_one_call_and_nobody_is_contacted";
+fn four_thousand_addresses_are_inserted_by_one_call_and_no_peer_is_contacted() {
+    let test = "vectors::four_thousand_addresses_are_inserted_by_one_call_and_no_peer_is_contacted";
     run(test, |library| {
         let opened = Opened::any(library);
         let vector = vector(&opened, FI_AV_TABLE, 0);
@@ -279,5 +280,102 @@ fn bits_for_contexts_stand_above_the_number() {
         let (_, numbers) = insert(&vector, &names, 0, ptr::null_mut());
         let number = fi_rx_addr(numbers[1], 3, 4);
         assert_eq!(lookup(&vector, number, LENGTH).2, &names[LENGTH..]);
+    });
+}
+
+/// A domain with addresses of IPv4 sockets.
+fn of_sockets(library: Library) -> Opened {
+    let mut wants = hints(&library);
+    set!(wants, addr_format = FI_SOCKADDR_IN);
+    Opened::by(library, &wants)
+}
+
+/// An address of IPv4, as C has it.
+fn socket(ip: [u8; 4], port: u16) -> Vec<u8> {
+    [&2_u16.to_ne_bytes()[..], &port.to_be_bytes(), &ip, &[0; 8]].concat()
+}
+
+#[test]
+fn addresses_of_sockets_are_inserted_and_those_of_other_hosts_and_families_marked() {
+    let test = "vectors::addresses_of_sockets_are_inserted_and_those_of_other_hosts_and_families_marked";
+    run(test, |library| {
+        let opened = of_sockets(library);
+        let vector = vector(&opened, FI_AV_TABLE, 0);
+        let good = socket([127, 0, 0, 1], 9228);
+        let list = [
+            good.clone(),
+            vec![0; 16],
+            socket([127, 0, 0, 1], 0),
+            socket([192, 0, 2, 77], 9228),
+            socket([127, 0, 0, 1], 9229),
+        ];
+        let (mut errors, mut numbers) = ([99; 5], [42; 5]);
+        // SAFETY: the vector is open, five addresses, and places for as many results.
+        let count = unsafe {
+            fi_av_insert(
+                vector.0,
+                list.concat().as_ptr().cast(),
+                5,
+                numbers.as_mut_ptr(),
+                FI_SYNC_ERR,
+                errors.as_mut_ptr().cast(),
+            )
+        };
+        assert_eq!(count, 2);
+        assert_eq!(errors, [0, FI_EINVAL, FI_EINVAL, FI_EHOSTUNREACH, 0]);
+        assert_eq!(
+            numbers,
+            [0, FI_ADDR_NOTAVAIL, FI_ADDR_NOTAVAIL, FI_ADDR_NOTAVAIL, 1]
+        );
+        let (result, length, bytes) = lookup(&vector, 0, LENGTH);
+        assert_eq!((result, length, bytes[..8] == good[..8]), (0, 16, true));
+        let (mut room, mut length) = ([0_u8; 64], 64);
+        let to = room.as_mut_ptr().cast();
+        // SAFETY: the vector is open, the address is whole, and the memory has this length.
+        let text = unsafe { fi_av_straddr(vector.0, good.as_ptr().cast(), to, &raw mut length) };
+        // SAFETY: what was written ends with a zero byte.
+        let text = unsafe { CStr::from_ptr(text) };
+        assert_eq!(text, c"fi_sockaddr_in://127.0.0.1:9228");
+        assert_eq!(length, text.count_bytes() + 1);
+    });
+}
+
+#[test]
+fn a_node_and_a_service_are_inserted_one_by_one_and_counted_on() {
+    let test = "vectors::a_node_and_a_service_are_inserted_one_by_one_and_counted_on";
+    run(test, |library| {
+        for opened in [of_sockets(library), Opened::any(library)] {
+            let vector = vector(&opened, FI_AV_TABLE, 0);
+            let mut numbers = [42; 6];
+            let null = ptr::null_mut();
+            let (node, service) = (c"127.0.0.1".as_ptr(), c"9228".as_ptr());
+            // SAFETY: the vector is open, texts, and a place for the number.
+            let count = unsafe { fi_av_insertsvc(vector.0, node, service, numbers.as_mut_ptr(), 0, null) };
+            assert_eq!((count, numbers[0]), (1, 0));
+            // SAFETY: as above, with six places.
+            let count =
+                unsafe { fi_av_insertsym(vector.0, node, 2, service, 3, numbers.as_mut_ptr(), 0, null) };
+            assert_eq!((count, numbers), (6, [1, 2, 3, 4, 5, 6]));
+            // The first is the same as before, the second has the next port.
+            let address = |number| lookup(&vector, number, LENGTH).2;
+            assert_eq!(address(0), address(1));
+            assert_ne!(address(1), address(2));
+            // SAFETY: as above.
+            let count = unsafe {
+                fi_av_insertsvc(
+                    vector.0,
+                    c"192.0.2.77".as_ptr(),
+                    service,
+                    numbers.as_mut_ptr(),
+                    0,
+                    null,
+                )
+            };
+            assert_eq!((count, numbers[0]), (0, FI_ADDR_NOTAVAIL));
+            // SAFETY: as above; a text is missing.
+            let count =
+                unsafe { fi_av_insertsvc(vector.0, ptr::null(), service, numbers.as_mut_ptr(), 0, null) };
+            assert_eq!(count, -FI_EINVAL);
+        }
     });
 }
