@@ -31,7 +31,10 @@ fn address(input: &[u8]) {
 /// A card was accepted: what its sender would write is the same card, and a call is for one member alone.
 fn card(input: &[u8], written: &[u8], is_call: bool) {
     if is_call {
-        assert!(!fuzzing::is_admitted_elsewhere(input), "two members take one call");
+        assert!(
+            !fuzzing::is_admitted_elsewhere(input),
+            "two members take one call"
+        );
     }
     // Addresses of IPv6 travel without their scope, so the first copy may differ; the second cannot.
     let again = fuzzing::card(written, is_call).expect("what was read can be written");
