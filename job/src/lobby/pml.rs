@@ -155,7 +155,14 @@ impl PmlLayer {
         }
     }
 
-    /// Looks for peers that the PML has lost.
+    /// Looks for peers that the PML has lost, if any were since the last time. Polls lose some, too.
+    #[inline]
+    fn note_losses(&mut self, desk: &Desk) {
+        if self.pml.counters().peers_lost != self.lost_seen {
+            self.look_for_lost(desk);
+        }
+    }
+
     #[cold]
     fn look_for_lost(&mut self, desk: &Desk) {
         self.lost_seen = self.pml.counters().peers_lost;
@@ -318,9 +325,7 @@ impl MemberLayer for PmlLayer {
 
     fn progress(&mut self, desk: &Desk, now: Time) -> usize {
         let work = self.pml.progress(now);
-        if self.pml.counters().peers_lost != self.lost_seen {
-            self.look_for_lost(desk);
-        }
+        self.note_losses(desk);
         work
     }
 
@@ -445,6 +450,7 @@ impl Member<PmlLayer> {
     pub fn resolve(&mut self, to: &Address) -> Result<Rank, Error> {
         self.here()?;
         let (id, layer) = (to.peer(), &mut *self.layer);
+        layer.note_losses(&self.desk);
         if id.host() != layer.own.host() {
             return Err(Error::Elsewhere {
                 peer: id.to_string(),
@@ -473,6 +479,7 @@ impl Member<PmlLayer> {
     pub fn resolve_again(&mut self, to: &Address) -> Result<Rank, Error> {
         self.here()?;
         let layer = &mut *self.layer;
+        layer.note_losses(&self.desk);
         if let Some(rank) = layer
             .book
             .find(&to.peer())
@@ -505,6 +512,7 @@ impl Member<PmlLayer> {
     /// it was never needed.
     pub fn disown(&mut self, rank: Rank) {
         if self.layer.is_here() {
+            self.layer.note_losses(&self.desk);
             self.layer.disown(&self.desk, rank);
         }
     }

@@ -139,7 +139,7 @@ fn the_last_message_of_one_that_closes_arrives() {
 fn what_a_peer_has_sent_before_its_end_is_received_by_its_address() {
     let (mut here, mut other) = (Node::enter(), Other::start());
     here.pause();
-    other.tell(&format!("send {} 1 last words", hex(&here.address())));
+    other.tell(&format!("post {} 1 last words", hex(&here.address())));
     other.tell("close");
     here.until("lost");
     // It is looked up for the first time.

@@ -83,13 +83,17 @@ impl Node {
 
     /// Sends a text; ends when it was matched.
     pub(crate) fn send(&mut self, to: &Address, tag: u64, text: &str) {
+        self.send_as(SendMode::Synchronous, to, tag, text);
+    }
+
+    fn send_as(&mut self, mode: SendMode, to: &Address, tag: u64, text: &str) {
         match self.member.resolve(to) {
-            Ok(rank) => self.send_to(rank, tag, text),
+            Ok(rank) => self.send_by(mode, rank, tag, text),
             Err(error) => self.events.push_back(format!("sent {tag} refused: {error}")),
         }
     }
 
-    pub(crate) fn send_to(&mut self, rank: Rank, tag: u64, text: &str) {
+    fn send_by(&mut self, mode: SendMode, rank: Rank, tag: u64, text: &str) {
         let region = Region::new(text.len().max(1)).unwrap();
         region.write(0, text.as_bytes());
         let args = SendArgs {
@@ -97,7 +101,7 @@ impl Node {
             context: CONTEXT,
             tag,
             payload: Payload::Region(region.slice(0, text.len()).unwrap()),
-            mode: SendMode::Synchronous,
+            mode,
             notify: true,
         };
         match self.member.pml().send(args) {
@@ -185,14 +189,20 @@ impl Node {
         }
     }
 
-    /// Runs a command: `send ADDRESS TAG TEXT`, `leave ADDRESS`, `counts`, `files`, or `close`.
+    /// Runs a command: `send ADDRESS TAG TEXT`, which ends when it was matched, `post` with the same, which
+    /// ends when it is sent, `leave ADDRESS`, `counts`, `files`, or `close`.
     fn run(&mut self, line: &str) -> bool {
         let mut words = line.splitn(4, ' ');
         let mut word = || words.next().unwrap_or_default();
         match word() {
-            "send" => {
+            command @ ("send" | "post") => {
                 let (to, tag, text) = (parse(word()), word().parse().unwrap(), word());
-                self.send(&to, tag, text);
+                let mode = if command == "post" {
+                    SendMode::Standard
+                } else {
+                    SendMode::Synchronous
+                };
+                self.send_as(mode, &to, tag, text);
             }
             "leave" => {
                 let rank = self.member.resolve(&parse(word())).unwrap();
