@@ -34,8 +34,8 @@ pub(crate) fn key(args: &KeyArgs) -> Result<ExitCode, ToolError> {
         "\
 wrote a new key to `{file}`, which only you can read
   copy it, over a channel that is as secret as a password:   scp -p {file} OTHER-HOST:
-  then on one host:    doorbell pingpong --serve --bind ADDR --key-file {file}
-  and on the other:    doorbell pingpong --connect ADDR --key-file {file}
+  then on one host:    doorbell pingpong --serve --bind ADDR --rail udp:INTERFACE --key-file {file}
+  and on the other:    doorbell pingpong --connect ADDR --rail udp:INTERFACE --key-file {file}
 "
     ))?;
     Ok(Exit::Done.into())

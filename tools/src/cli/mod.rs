@@ -108,7 +108,7 @@ doorbell pingpong --sizes 64 --rate 200k\n  doorbell pingpong --sizes 64 --open-
 doorbell pingpong --sizes 8 --one-way\n  \
 doorbell pingpong --rail shm --rail udp:lo\n  \
 doorbell pingpong --layer portals --sizes 8\n  doorbell pingpong --layer am --rail udp:lo\n  \
-doorbell pingpong --serve --bind 10.0.0.1 --key-file job.key\n  \
+doorbell pingpong --serve --bind 10.0.0.1 --rail udp:eth0 --key-file job.key\n  \
 doorbell pingpong --connect 10.0.0.1 --rail udp:eth0 --key-file job.key"))]
     Pingpong(PingpongArgs),
     /// Measure bandwidth: messages in one direction, with a window of them outstanding

@@ -32,6 +32,18 @@ pub(super) fn refuse_key(args: &HostsArgs) -> Result<(), ToolError> {
     }
 }
 
+/// What is for the side that serves is refused on any other. The parser lets it pass beside options that a
+/// server does not have.
+pub(super) fn refuse_without_serve(args: &HostsArgs) -> Result<(), ToolError> {
+    let given = [("--bind", args.bind.is_some()), ("--once", args.once)];
+    match given.into_iter().find(|(_, is_given)| *is_given && !args.serve) {
+        Some((flag, _)) => Err(ToolError::Usage(format!(
+            "`{flag}` goes with `--serve`: add it on the side that serves, or leave `{flag}` out"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The other side of such a measurement is another process, and not another rank of a job.
 pub(super) fn alone(flag: &str) -> Result<(), ToolError> {
     match launched::member()?.map(|member| member.kind) {
@@ -158,5 +170,12 @@ mod tests {
         }
         assert!(args(&["--serve", "--bind", "[::1]:0", "--once"]).hosts.serve);
         assert!(refuse_key(&args(&["--key-file", "x"]).hosts).is_err());
+        for beside in [
+            &["--bind", "127.0.0.1", "--sizes", "8"][..],
+            &["--once", "--sizes", "8"],
+        ] {
+            assert!(refuse_without_serve(&args(beside).hosts).is_err());
+        }
+        assert!(refuse_without_serve(&args(&["--serve", "--once"]).hosts).is_ok());
     }
 }

@@ -101,6 +101,7 @@ fn measure(asked: &Asked<'_>) -> Result<ExitCode, ToolError> {
         Picture::of(name)?;
     }
     let member = launched::member()?;
+    hosts::refuse_without_serve(&args.hosts)?;
     if args.hosts.serve {
         server::serve(asked, threads)
     } else if let Some(to) = &args.hosts.connect {
