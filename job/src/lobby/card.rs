@@ -5,6 +5,7 @@ use doorbell_fabric::ni::Process;
 use serde::{Deserialize, Serialize};
 
 use super::address::{PeerId, Token};
+use crate::meet::tcp::shown;
 use crate::meet::{MOST_RAILS, RankInfo};
 
 /// Longest card, in bytes.
@@ -142,7 +143,9 @@ impl Card {
         if bytes.len() > LONGEST {
             return Err(Bad::Nonsense(format!("it is {} bytes long", bytes.len())));
         }
-        let bad = |error: serde_json::Error| Bad::Nonsense(format!("it does not parse: {error}"));
+        let bad = |error: serde_json::Error| {
+            Bad::Nonsense(format!("it does not parse: {}", shown(&error.to_string())))
+        };
         let value: serde_json::Value = serde_json::from_slice(bytes).map_err(bad)?;
         let token = value.get("to").and_then(|to| Token::deserialize(to).ok());
         if !admits(token.as_ref()) {
