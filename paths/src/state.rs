@@ -4,7 +4,8 @@
 //!             silent                 broken
 //!      Up ───────────► Suspect ──────────────► Down ◄──────────────┐
 //!      ▲ ◄─────────────   │                    │  ▲                │ broken, or
-//!      │    answered      │ broken       called │  │ unanswered     │
+//!      │   answered, or   │ broken       called │  │ unanswered     │
+//!      │     reached      │                     │  │                │
 //!      │                  ▼                    ▼  │                │
 //!      │                 Down                Probing ── reached ─► Returning
 //!      └───────────────────────────── steady ──────────────────────┘
@@ -133,6 +134,7 @@ pub const TRANSITIONS: &[(PathState, PathEvent, PathState)] = {
         (S::Up, E::Silent, S::Suspect),
         (S::Up, E::Broken, S::Down),
         (S::Suspect, E::Answered, S::Up),
+        (S::Suspect, E::Reached, S::Up),
         (S::Suspect, E::Broken, S::Down),
         (S::Down, E::Called, S::Probing),
         (S::Down, E::Reached, S::Returning),

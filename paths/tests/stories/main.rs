@@ -309,6 +309,19 @@ fn a_path_over_which_nothing_was_ever_answered_is_doubted_when_another_one_works
 }
 
 #[test]
+fn a_doubted_path_that_its_rail_reports_up_is_used_again() {
+    let mut stage = Stage::unproved(2, 0);
+    stage.start(0, 1);
+    stage.pass(600);
+    assert_eq!(stage.ends[0].state(0), PathState::Suspect);
+    // No probe is answered yet, and none is sent any more: the rail has asked by itself.
+    stage.event(0, 0, EventKind::PeerUp, 0);
+    assert_eq!(stage.ends[0].state(0), PathState::Up);
+    stage.pass(600);
+    assert_eq!(stage.ends[0].state(0), PathState::Up);
+}
+
+#[test]
 fn a_path_that_its_rail_reported_up_is_not_doubted() {
     let mut stage = Stage::unproved(2, 0);
     stage.event(0, 0, EventKind::PeerUp, 0);
