@@ -17,6 +17,8 @@ struct Peer {
     is_lost: bool,
     /// Whether the owner has looked up its number.
     is_owned: bool,
+    /// Whether the owner had looked it up, and needs it no more.
+    is_given_up: bool,
     /// The paths to it, once it is open.
     paths: Box<[PeerPath]>,
 }
@@ -65,6 +67,7 @@ impl Book {
             bond: None,
             is_lost: false,
             is_owned: false,
+            is_given_up: false,
             paths: Box::default(),
         });
         self.numbers.insert(id, rank);
@@ -104,13 +107,22 @@ impl Book {
     pub(super) fn own(&mut self, rank: Rank) {
         if let Some(peer) = self.get_mut(rank) {
             peer.is_owned = true;
+            peer.is_given_up = false;
         }
     }
 
     /// The owner needs a peer's number no more. Returns whether there is such a peer.
     pub(super) fn disown(&mut self, rank: Rank) -> bool {
-        let peer = self.get_mut(rank);
-        peer.map(|peer| peer.is_owned = false).is_some()
+        let Some(peer) = self.get_mut(rank) else {
+            return false;
+        };
+        peer.is_given_up |= std::mem::take(&mut peer.is_owned);
+        true
+    }
+
+    /// Whether the owner had looked up a peer's number, and needs it no more.
+    pub(super) fn is_given_up(&self, rank: Rank) -> bool {
+        self.get(rank).is_some_and(|peer| peer.is_given_up)
     }
 
     /// The identity of a number may get another one from now on.

@@ -123,7 +123,12 @@ impl PmlLayer {
     }
 
     /// A lost peer is to get another number. Its rails have to forget it before they open it again.
-    fn retire(&mut self, rank: Rank) {
+    fn retire(&mut self, desk: &Desk, rank: Rank) {
+        if self.book.is_current(rank)
+            && let Some(id) = self.book.id(rank)
+        {
+            desk.over(&Name::Peer(*id));
+        }
         self.book.disown(rank);
         self.book.let_go(rank);
         self.pml.forget(rank);
@@ -134,6 +139,14 @@ impl PmlLayer {
         if !self.fading.contains(&rank) {
             self.fading.push_back(rank);
         }
+    }
+
+    /// Whether a peer has ended, though the rails have not shown it: another process may have its name. The
+    /// system is queried where the owner had given the peer up, and where its line has ended.
+    fn is_replaced(&self, desk: &Desk, rank: Rank, id: PeerId) -> bool {
+        let name = Name::Peer(id);
+        let is_doubtful = self.book.is_given_up(rank) || desk.suspects(&name);
+        is_doubtful && self.book.bond(rank).is_some() && desk.is_replaced(&name)
     }
 
     /// A peer begins another acquaintance: the old one is over, with what it had sent. Its rails have to
@@ -176,7 +189,7 @@ impl PmlLayer {
             if self.book.is_current(rank)
                 && let Some(id) = self.book.id(rank)
             {
-                desk.forget(&Name::Peer(*id));
+                desk.over(&Name::Peer(*id));
             }
         }
     }
@@ -296,7 +309,8 @@ impl MemberLayer for PmlLayer {
 
     fn ended(&mut self, PeerName(name): &PeerName, now: Time, reason: DownReason) {
         let Name::Peer(id) = name else { return };
-        if let Some(rank) = self.book.find(id) {
+        // One that has not been met is not the one that has ended: it has the name after that one.
+        if let Some(rank) = self.book.find(id).filter(|rank| self.book.bond(*rank).is_some()) {
             self.pml.peer_ended(now, rank, reason);
         }
     }
@@ -478,14 +492,21 @@ impl Member<PmlLayer> {
     /// Those of [`PmlMember::resolve`].
     pub fn resolve_again(&mut self, to: &Address) -> Result<Rank, Error> {
         self.here()?;
-        let layer = &mut *self.layer;
-        layer.note_losses(&self.desk);
-        if let Some(rank) = layer
-            .book
-            .find(&to.peer())
-            .filter(|rank| layer.book.is_lost(*rank))
-        {
-            layer.retire(rank);
+        let id = to.peer();
+        if self.layer.book.find(&id).is_some() {
+            // What is known of its end already counts.
+            self.desk.serve();
+            self.progress();
+        }
+        let (layer, desk) = (&mut *self.layer, &self.desk);
+        if let Some(rank) = layer.book.find(&id).filter(|rank| *rank != OWN) {
+            if layer.is_replaced(desk, rank, id) {
+                layer.pml.peer_ended(self.clock.now(), rank, DownReason::Control);
+                layer.note_losses(desk);
+            }
+            if layer.book.is_lost(rank) {
+                layer.retire(desk, rank);
+            }
         }
         self.resolve(to)
     }

@@ -314,7 +314,7 @@ fn a_doubted_path_that_its_rail_reports_up_is_used_again() {
     stage.start(0, 1);
     stage.pass(600);
     assert_eq!(stage.ends[0].state(0), PathState::Suspect);
-    // No probe is answered yet, and none is sent any more: the rail has asked by itself.
+    // No probe is answered yet, and none is sent any more: the rail has met the peer by itself.
     stage.event(0, 0, EventKind::PeerUp, 0);
     assert_eq!(stage.ends[0].state(0), PathState::Up);
     stage.pass(600);

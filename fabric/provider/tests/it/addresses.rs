@@ -145,6 +145,48 @@ fn a_peer_that_comes_back_at_its_port_and_sends_is_met_again() {
     });
 }
 
+/// A peer goes and comes back at its port, `times`, and waits to be called each time. Whether the caller has
+/// noticed the end or not, the address that it inserts again leads to the new life.
+fn comes_back_and_waits(test: &str, is_noticed: bool) {
+    const TIMES: u8 = 5;
+    run(test, |mut role, library| {
+        let port = port(&mut role);
+        if role.is_first() {
+            for life in 0..TIMES {
+                let here = Client::open(library, &server(FI_FORMAT_UNSPEC, port));
+                role.exchange(&[life]);
+                assert_eq!(take(&here).0, [life; 16]);
+                drop(here);
+                role.exchange(&[life]);
+            }
+        } else {
+            let mut here = Client::open(library, &client(FI_FORMAT_UNSPEC, port));
+            for life in 0..TIMES {
+                role.exchange(&[life]);
+                here.peer = here.insert(&here.destination());
+                here.send(&[life; 16], None);
+                role.exchange(&[life]);
+                if is_noticed {
+                    assert_eq!(until_lost(&here).err, FI_EHOSTUNREACH);
+                }
+                remove(&here, here.peer);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_peer_that_comes_back_and_waits_is_met_again_by_its_address() {
+    let test = "addresses::a_peer_that_comes_back_and_waits_is_met_again_by_its_address";
+    comes_back_and_waits(test, true);
+}
+
+#[test]
+fn a_peer_whose_end_nobody_has_noticed_is_met_again_by_its_address() {
+    let test = "addresses::a_peer_whose_end_nobody_has_noticed_is_met_again_by_its_address";
+    comes_back_and_waits(test, false);
+}
+
 #[test]
 fn a_send_to_a_port_without_a_process_fails_with_a_text() {
     let test = "addresses::a_send_to_a_port_without_a_process_fails_with_a_text";

@@ -98,6 +98,8 @@ struct State {
     suspects: Suspects,
     /// Our number of the acquaintance with each process that has a token.
     bonds: HashMap<Name, u64>,
+    /// The system's ids of the processes that have been met, where they are known.
+    system_ids: HashMap<Name, i32>,
     /// The last of these numbers. The first is random: a process that comes back under the same name begins
     /// another acquaintance.
     last_bond: u64,
@@ -208,16 +210,33 @@ impl Desk {
     /// Forgets a process: a call to it ends, and its lines close with a word about that. A later call
     /// begins another acquaintance.
     pub(super) fn forget(&self, name: &Name) {
+        self.lock().forget(name);
+    }
+
+    /// Forgets a process that has ended. What another process under its name has reported since stays.
+    pub(super) fn over(&self, name: &Name) {
         let mut state = self.lock();
-        let call = state.calls.end(name);
-        if let Some(call) = call.and_then(|number| state.table.take(number)) {
-            // The other one may have taken the card already.
-            send_word(&call.socket, LEAVE);
+        if !state.has_met(name) {
+            state.forget(name);
         }
-        state.suspects.remove(name);
-        state.hang_up(name, LEAVE);
-        state.bonds.remove(name);
-        state.news.retain(|news| !news.is_about(name));
+    }
+
+    /// Whether the last connection to a process has ended, and nothing is known of the process itself yet.
+    pub(super) fn suspects(&self, name: &Name) -> bool {
+        self.lock().suspects.has(name)
+    }
+
+    /// Whether the process that was met under a name does not listen there any more, as far as the system
+    /// shows: none does, or another one, or one whose last connection has ended.
+    pub(super) fn is_replaced(&self, name: &Name) -> bool {
+        let state = self.lock();
+        match dial(name) {
+            Ok(socket) => {
+                let ids = system_id(&socket).zip(state.system_ids.get(name).copied());
+                state.suspects.has(name) || ids.is_some_and(|(now, before)| now != before)
+            }
+            Err(error) => Errno::from_io_error(&error) == Some(Errno::CONNREFUSED),
+        }
     }
 
     /// Carries on what is under way: connections, cards, calls. Does not wait; bounded.
@@ -564,12 +583,34 @@ impl News {
 impl State {
     /// Keeps a connection that the epoll set has. Others may close for it.
     fn put(&mut self, number: u64, socket: OwnedFd, role: Role) {
-        if let Role::Line(name) = &role {
-            self.suspects.remove(name);
+        if let Role::Line(name) = role {
+            self.suspects.remove(&name);
+            if let (Name::Peer(_), Some(id)) = (name, system_id(&socket)) {
+                self.system_ids.insert(name, id);
+            }
         }
         // Closing a socket removes it from the epoll set.
         let evicted = self.table.put(number, socket, role);
         self.counts.silent += u64::from(evicted.is_some_and(|evicted| evicted.role == Role::Silent));
+    }
+
+    fn forget(&mut self, name: &Name) {
+        let call = self.calls.end(name);
+        if let Some(call) = call.and_then(|number| self.table.take(number)) {
+            // The other one may have taken the card already.
+            send_word(&call.socket, LEAVE);
+        }
+        self.suspects.remove(name);
+        self.hang_up(name, LEAVE);
+        self.bonds.remove(name);
+        self.system_ids.remove(name);
+        self.news.retain(|news| !news.is_about(name));
+    }
+
+    /// Whether cards were exchanged with a process that the owner was not notified of yet.
+    fn has_met(&self, name: &Name) -> bool {
+        let is_it = |news: &News| matches!(news, News::Called(_) | News::Answered(_)) && news.is_about(name);
+        self.news.iter().any(is_it)
     }
 
     /// Closes the lines to a process with a last word.

@@ -77,6 +77,11 @@ impl Suspects {
         gone
     }
 
+    /// Whether a process is to be checked.
+    pub(super) fn has(&self, name: &Name) -> bool {
+        self.0.iter().any(|suspect| suspect.name == *name)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
