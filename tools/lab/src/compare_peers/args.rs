@@ -31,6 +31,7 @@ from 64 KiB on at least 0.97 of it.\n\n", exits!(), "\
 Examples:\n  doorbell-lab compare-peers --list\n  doorbell-lab compare-peers\n  \
 doorbell-lab compare-peers --network --loss 1,5 --html peers.html\n  \
 doorbell-lab compare-peers --layers --only ucx --sizes 8\n  \
+doorbell-lab compare-peers --provider ~/lib/doorbell --only libfabric --sizes 8,64,1Ki\n  \
 doorbell-lab compare-peers --shm --network --rail udp --rail xdp --overlap --rounds 9 --json peers.json\n  \
 doorbell-lab compare-peers --quick --only ucx --only open-mpi"))]
 pub(crate) struct ComparePeersArgs {
@@ -82,6 +83,10 @@ pub(crate) struct ComparePeersArgs {
     /// A folder with the OSU benchmarks
     #[arg(long, value_name = "DIR")]
     pub(crate) osu: Option<PathBuf>,
+    /// The folder of doorbell's libfabric provider (`cargo xtask provider --into DIR`): fi_pingpong and the MPIs
+    /// over it too, within this host, beside libfabric's shm, tcp and udp
+    #[arg(long, value_name = "DIR")]
+    pub(crate) provider: Option<PathBuf>,
     /// The two cores, as in `--cores 0,1` [default: the first two that may be used]
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, allow_hyphen_values = true, value_parser = core)]
     pub(crate) cores: Vec<usize>,

@@ -29,6 +29,9 @@ pub(crate) struct Peer {
     /// The compiler of an MPI.
     #[serde(skip)]
     pub(crate) compiler: Option<PathBuf>,
+    /// Whether it is an MPI over libfabric.
+    #[serde(skip)]
+    pub(crate) over_libfabric: bool,
     /// The benchmark that its compiler built.
     #[serde(skip)]
     pub(crate) built: Built,
@@ -146,6 +149,7 @@ impl Plain {
             version: version.as_deref().and_then(number),
             path,
             compiler: None,
+            over_libfabric: false,
             built: Built::default(),
             missing,
         })
@@ -153,10 +157,12 @@ impl Plain {
 }
 
 fn find_mpi(runner: &Runner, mpi: &Mpi) -> Result<Peer, Stop> {
-    let mut launcher = None;
+    let (mut launcher, mut over_libfabric) = (None, false);
     for path in mpi.launchers.iter().filter_map(|name| on_path(name)) {
         let text = said(runner, &path, &["--version"])?.unwrap_or_default();
         if text.contains(mpi.word) {
+            // Open MPI reaches libfabric by a module, and MPICH is built for it or not.
+            over_libfabric = mpi.family == Family::OpenMpi || text.contains("device=ch4:ofi");
             launcher = Some((path, number(&text)));
             break;
         }
@@ -188,6 +194,7 @@ fn find_mpi(runner: &Runner, mpi: &Mpi) -> Result<Peer, Stop> {
         version: version.flatten(),
         path,
         compiler,
+        over_libfabric,
         built: Built::default(),
         missing,
     })
@@ -204,6 +211,7 @@ fn find_osu(runner: &Runner, osu: &Path) -> Result<Peer, Stop> {
         version: None,
         path,
         compiler: None,
+        over_libfabric: false,
         built: Built::default(),
         missing,
     })

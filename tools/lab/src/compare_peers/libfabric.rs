@@ -1,5 +1,7 @@
 //! libfabric by its own fi_pingpong: a server and a client for each size. It reports a mean and nothing else.
 
+use std::path::{Path, PathBuf};
+
 use doorbell_bench::stats::Percentiles;
 use doorbell_tools::process::{Ready, Stop};
 
@@ -14,21 +16,30 @@ use crate::place::{Place, Side, free_port};
 pub(crate) struct Libfabric {
     name: &'static str,
     provider: &'static str,
+    /// The folder of a provider that libfabric does not have itself.
+    folder: Option<PathBuf>,
     counts: Counts,
 }
 
 impl Libfabric {
-    pub(crate) fn ways(peer: &Peer, network: bool) -> Vec<Self> {
-        let providers: &[(&str, &str)] = match (peer.missing.is_none(), network) {
-            (false, _) => &[],
-            (true, false) => &[("libfabric shm", "shm")],
-            (true, true) => &[("libfabric tcp", "tcp;ofi_rxm"), ("libfabric udp", "udp;ofi_rxd")],
+    /// Its providers, over shared memory or over the network; within a host ours too, where its folder is
+    /// named, and then beside those for networks.
+    pub(crate) fn ways(peer: &Peer, network: bool, ours: Option<&Path>) -> Vec<Self> {
+        const SHM: (&str, &str) = ("libfabric shm", "shm");
+        const OURS: (&str, &str) = ("libfabric doorbell", "doorbell");
+        const NETS: [(&str, &str); 2] = [("libfabric tcp", "tcp;ofi_rxm"), ("libfabric udp", "udp;ofi_rxd")];
+        let providers: &[(&'static str, &'static str)] = match (peer.missing.is_none(), network, ours) {
+            (false, ..) => &[],
+            (true, false, None) => &[SHM],
+            (true, false, Some(_)) => &[OURS, SHM, NETS[0], NETS[1]],
+            (true, true, _) => &NETS,
         };
         providers
             .iter()
             .map(|(name, provider)| Self {
                 name,
                 provider,
+                folder: ours.filter(|_| *provider == OURS.1).map(Path::to_owned),
                 counts: Counts::default(),
             })
             .collect()
@@ -41,6 +52,7 @@ impl Libfabric {
             command.args(["-p", self.provider, "-e", "rdm", "-m", "tagged"]);
             command.args(["-S", &bytes.to_string(), "-I", &iterations.to_string()]);
             command.args([if side == Side::One { "-P" } else { "-B" }, &port.to_string()]);
+            command.envs(self.folder.as_ref().map(|folder| ("FI_PROVIDER_PATH", folder)));
             command
         };
         let mut client = side(Side::One);

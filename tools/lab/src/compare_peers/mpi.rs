@@ -35,7 +35,24 @@ pub(crate) enum Way {
     OverUcx,
     /// MPICH over what it was built for: in Debian's, UCX.
     Hydra,
+    /// Open MPI's ob1 over btl tcp, within a host.
+    Loopback,
+    /// Over this provider of libfabric, also within a host.
+    Provider(&'static str),
 }
+
+/// The provider of this project.
+const OURS: &str = "doorbell";
+/// How the MPIs go within a host where that provider's folder is named.
+const OPEN_MPI_OVER: [(Way, &str); 2] = [
+    (Way::Provider(OURS), "Open MPI doorbell"),
+    (Way::Loopback, "Open MPI tcp"),
+];
+const MPICH_OVER: [(Way, &str); 3] = [
+    (Way::Provider(OURS), "MPICH doorbell"),
+    (Way::Provider("shm"), "MPICH libfabric shm"),
+    (Way::Provider("tcp;ofi_rxm"), "MPICH tcp"),
+];
 
 /// An MPI in one way.
 pub(crate) struct Mpi {
@@ -45,11 +62,14 @@ pub(crate) struct Mpi {
     launcher: PathBuf,
     compiler: PathBuf,
     built: Built,
+    /// The folder of this project's provider.
+    folder: Option<PathBuf>,
 }
 
 impl Mpi {
-    /// The ways of an MPI that is here, over shared memory or over the network.
-    pub(crate) fn ways(peer: &Peer, network: bool) -> Vec<Self> {
+    /// The ways of an MPI that is here, over shared memory or over the network; within a host over this
+    /// project's provider too, where its folder is named.
+    pub(crate) fn ways(peer: &Peer, network: bool, ours: Option<&Path>) -> Vec<Self> {
         let (Some(launcher), Some(compiler), None) = (&peer.path, &peer.compiler, &peer.missing) else {
             return Vec::new();
         };
@@ -60,16 +80,24 @@ impl Mpi {
             ],
             _ => &[(Way::Hydra, "MPICH", "MPICH tcp")],
         };
-        let ways = ways.iter().filter(|(way, ..)| !(network && *way == Way::OverUcx));
-        ways.map(|(way, shm, net)| Self {
-            family: peer.family,
-            way: *way,
-            name: if network { *net } else { *shm }.to_owned(),
-            launcher: launcher.clone(),
-            compiler: compiler.clone(),
-            built: Rc::clone(&peer.built),
-        })
-        .collect()
+        let own = ways.iter().filter(|(way, ..)| !(network && *way == Way::OverUcx));
+        let own = own.map(|(way, shm, net)| (*way, if network { *net } else { *shm }));
+        let over: &[(Way, &str)] = match (network, ours, peer.over_libfabric, peer.family) {
+            (false, Some(_), true, Family::OpenMpi) => &OPEN_MPI_OVER,
+            (false, Some(_), true, _) => &MPICH_OVER,
+            _ => &[],
+        };
+        own.chain(over.iter().copied())
+            .map(|(way, name)| Self {
+                family: peer.family,
+                way,
+                name: name.to_owned(),
+                launcher: launcher.clone(),
+                compiler: compiler.clone(),
+                built: Rc::clone(&peer.built),
+                folder: ours.filter(|_| way == Way::Provider(OURS)).map(Path::to_owned),
+            })
+            .collect()
     }
 
     /// Returns the project that it belongs to.
@@ -114,8 +142,8 @@ impl Mpi {
         let mut command = lab.place.command(lab.setting, Side::One, &self.launcher);
         let network = lab.setting.is_network();
         let hosts = Side::BOTH.map(Side::address);
-        match self.way {
-            Way::Ob1 | Way::OverUcx => {
+        match (self.way, self.family) {
+            (Way::Ob1 | Way::OverUcx | Way::Loopback, _) | (Way::Provider(_), Family::OpenMpi) => {
                 command.args(["--allow-run-as-root", "--bind-to", "none"]);
                 let interface = if network { INTERFACE } else { "lo" };
                 command.args(["--mca", "oob_tcp_if_include", interface]);
@@ -130,6 +158,19 @@ impl Mpi {
                         command.args(["--mca", "pml_ucx_devices", "any"]);
                         command.args(["-x", "UCX_TLS=posix,sysv,cma,self"]);
                     }
+                    (Way::Provider(provider), _) => {
+                        command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi"]);
+                        command.args(["--mca", "mtl_ofi_provider_include", provider]);
+                        if let Some(folder) = &self.folder {
+                            command
+                                .arg("-x")
+                                .arg(format!("FI_PROVIDER_PATH={}", folder.display()));
+                        }
+                    }
+                    (Way::Loopback, _) => {
+                        command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
+                        command.args(["--mca", "btl_tcp_if_include", "lo"]);
+                    }
                     (_, false) => {
                         command.args(["--mca", "pml", "ob1", "--mca", "btl", "vader,self"]);
                     }
@@ -143,7 +184,14 @@ impl Mpi {
                     command.args(["--host", &hosts.map(|host| format!("{host}:1")).join(",")]);
                 }
             }
-            Way::Hydra => {
+            (Way::Provider(provider), _) => {
+                command.args(["-bind-to", "none", "-iface", "lo"]);
+                // Not its own shared memory, which it takes within a host.
+                command.envs([("MPIR_CVAR_NOLOCAL", "1"), ("MPIR_CVAR_CH4_NETMOD", "ofi")]);
+                command.env("FI_PROVIDER", provider);
+                command.envs(self.folder.as_ref().map(|folder| ("FI_PROVIDER_PATH", folder)));
+            }
+            (Way::Hydra, _) => {
                 command.args(["-bind-to", "none"]);
                 command.env(
                     "UCX_TLS",
@@ -195,6 +243,8 @@ impl Stack for Mpi {
         let way = match self.way {
             Way::Ob1 => "pml ob1 over its own btl".to_owned(),
             Way::OverUcx => "pml ucx".to_owned(),
+            Way::Loopback => "pml ob1 over btl tcp".to_owned(),
+            Way::Provider(provider) => format!("libfabric's provider {provider}"),
             Way::Hydra => library
                 .and_then(|said| device(said))
                 .unwrap_or("its own device")

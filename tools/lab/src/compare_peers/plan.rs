@@ -1,6 +1,6 @@
 //! What a command line selects: the settings, the loads of each, and the stacks that have a turn at each.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use doorbell_bench::pin;
@@ -27,6 +27,8 @@ const LOSS_LATENCY: u64 = 64;
 const LOSS_STREAM: u64 = 1 << 20;
 /// Losses are rare: the least time for which a stack is measured under them, and without, in seconds.
 const LOSS_SECONDS: f64 = 1.0;
+/// The names of the provider's file, as it is installed and as it is built.
+const PROVIDER: [&str; 2] = ["libdoorbell-fi.so", "libdoorbell_fi.so"];
 /// Rounds and seconds by default, and for a first look.
 const USUAL: (u32, f64) = (5, 0.2);
 const QUICK: (u32, f64) = (2, 0.05);
@@ -40,6 +42,8 @@ pub(super) struct Plan<'a> {
     /// Kinds of rails on the virtual cable.
     rails: Vec<String>,
     sizes: Vec<u64>,
+    /// The folder of doorbell's libfabric provider.
+    provider: Option<PathBuf>,
     pub(super) rounds: u32,
     pub(super) seconds: f64,
 }
@@ -55,6 +59,11 @@ impl<'a> Plan<'a> {
                  add `--network` to measure the sizes without losses, or leave them out"
             )));
         }
+        let provider = args
+            .provider
+            .as_deref()
+            .map(|folder| provider(folder, shm))
+            .transpose()?;
         let mut settings = Vec::new();
         if shm {
             settings.push(Setting::Shm);
@@ -77,6 +86,7 @@ impl<'a> Plan<'a> {
             } else {
                 once(args.sizes.iter().map(|size| size.bytes() as u64))
             },
+            provider,
             rounds: args.rounds.unwrap_or(rounds),
             seconds: args.seconds.unwrap_or(seconds),
         })
@@ -209,6 +219,7 @@ impl<'a> Plan<'a> {
         (setting, load): (Setting, &Load),
     ) -> Result<Vec<Box<dyn Stack>>, Stop> {
         let network = setting.is_network();
+        let ours = self.provider.as_deref();
         let mut stacks: Vec<Box<dyn Stack>> = Vec::new();
         if network {
             let of = |kind: &String| Doorbell::network(self.program.clone(), self.cores, kind);
@@ -222,16 +233,36 @@ impl<'a> Plan<'a> {
         }
         for peer in wanted {
             match peer.family {
-                Family::OpenMpi | Family::Mpich => stacks.extend(boxed(Mpi::ways(peer, network))),
+                Family::OpenMpi | Family::Mpich => stacks.extend(boxed(Mpi::ways(peer, network, ours))),
                 Family::Ucx => stacks.extend(boxed(Ucx::of(peer, network))),
-                Family::Libfabric => stacks.extend(boxed(Libfabric::ways(peer, network))),
+                Family::Libfabric => stacks.extend(boxed(Libfabric::ways(peer, network, ours))),
                 Family::Osu => {
-                    let mpis = found.iter().flat_map(|peer| Mpi::ways(peer, network)).collect();
+                    let mpis = found
+                        .iter()
+                        .flat_map(|peer| Mpi::ways(peer, network, None))
+                        .collect();
                     stacks.extend(boxed(Osu::ways(runner, peer, mpis)?));
                 }
             }
         }
         Ok(stacks)
+    }
+}
+
+/// Returns the folder in which doorbell's libfabric provider is, for processes that run elsewhere.
+fn provider(folder: &Path, shm: bool) -> Result<PathBuf, ToolError> {
+    if !shm {
+        let text = "`--provider` measures within this host: add `--shm`, or leave it out";
+        return Err(ToolError::Usage(text.to_owned()));
+    }
+    let found = PROVIDER.iter().any(|name| folder.join(name).is_file());
+    match (found, std::fs::canonicalize(folder)) {
+        (true, Ok(folder)) => Ok(folder),
+        _ => Err(ToolError::Usage(format!(
+            "`--provider {}`: there is no {} in this folder: `cargo xtask provider --into {0}` installs it",
+            folder.display(),
+            PROVIDER[0]
+        ))),
     }
 }
 
@@ -328,6 +359,23 @@ mod tests {
             Command::ComparePeers(args) => args,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_folder_without_the_provider_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = provider(folder.path(), true).unwrap_err().to_string();
+        assert!(refused.contains("libdoorbell-fi.so"), "{refused}");
+        assert!(refused.contains("cargo xtask provider"), "{refused}");
+        std::fs::write(folder.path().join(PROVIDER[0]), "").unwrap();
+        let found = provider(folder.path(), true).unwrap();
+        assert_eq!(found, std::fs::canonicalize(folder.path()).unwrap());
+        assert!(
+            provider(folder.path(), false)
+                .unwrap_err()
+                .to_string()
+                .contains("--shm")
+        );
     }
 
     #[test]

@@ -473,6 +473,7 @@ pub(crate) mod samples {
                 version: Some("1.13.1".to_owned()),
                 path: Some(PathBuf::from("/usr/bin/ucx_perftest")),
                 compiler: None,
+                over_libfabric: false,
                 built: Built::default(),
                 missing: None,
             }],
