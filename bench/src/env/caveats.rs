@@ -336,7 +336,8 @@ fn reference(environment: &Environment, rows: &[Row], found: &mut Vec<Caveat>) {
         ));
     }
     let bands: Vec<Band> = rows.iter().filter_map(|row| row.reference.band).collect();
-    if bands.contains(&Band::Far) {
+    // One core is not far from itself: its ranks wait for each other's time slice.
+    if bands.contains(&Band::Far) && !found.iter().any(|caveat| caveat.code == "shared-core") {
         let slowest = rows
             .iter()
             .filter_map(|row| row.reference.cache_line_half_rtt_ns)

@@ -304,8 +304,8 @@ impl<'a, L: Link> Session<'a, L> {
     }
 }
 
-/// Why there is no bare exchange between ranks that a network connects.
-const APART: &str = "a network connects the two ranks, and they share no page";
+/// Why there is no bare exchange between ranks that no launcher has started together.
+const APART: &str = "the two ranks are programs of their own, and share no page";
 
 /// Timed rounds of one look at the bare exchange: about a millisecond when near.
 const BARE_ROUNDS: u32 = 5;

@@ -104,9 +104,9 @@ pub(super) fn fixes(chains: &[Chain]) -> String {
         for chain in chains {
             for step in chain.steps.iter().filter(|step| step.is == is) {
                 for (at, fix) in step.fixes.iter().enumerate() {
-                    // A fix of a broken step is not printed again as advice.
+                    // A fix of a broken step is not printed again, for another rail or as advice.
                     let is_told = |command: &String| text.lines().any(|line| line == command);
-                    if is != Is::Broken && fix.command.as_ref().is_some_and(is_told) {
+                    if fix.command.as_ref().is_some_and(is_told) {
                         continue;
                     }
                     // Of several, the first is to be run: the others are other ways to the same end, unless

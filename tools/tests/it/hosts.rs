@@ -386,7 +386,10 @@ fn one_server_serves_every_kind_one_after_another_over_both_families() {
                 let found = report.replace(": ", ":").contains(part);
                 assert!(found, "{part}: {report}");
             }
-            assert!(report.contains("a network connects the two ranks"), "{report}");
+            assert!(
+                report.contains("the two ranks are programs of their own"),
+                "{report}"
+            );
             server.says("connected: process");
             assert!(server.says("disconnected after").ends_with(": done"));
         }
