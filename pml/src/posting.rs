@@ -160,6 +160,13 @@ impl<M: Message> Pml<M> {
         self.take_delivery()
     }
 
+    /// Whether [`Pml::next_delivery`] has one.
+    #[inline]
+    #[must_use]
+    pub fn has_deliveries(&self) -> bool {
+        !self.core.deliveries.is_empty()
+    }
+
     #[inline(never)]
     fn take_delivery(&mut self) -> Option<Delivery> {
         let (delivery, charge) = self.core.deliveries.pop()?;

@@ -25,9 +25,10 @@ pub(crate) fn pointer(address: usize) -> *mut c_void {
 impl State {
     /// Turns what has ended into entries: of the queue that `outlet` reads in the caller's memory, as far as
     /// there is room, of all others in their queues.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn drain(&mut self, outlet: &mut Outlet) {
-        let blocked = self.take_deliveries(outlet);
+        let any = self.parked.is_some() || self.member.pml().has_deliveries();
+        let blocked = any && self.take_deliveries(outlet);
         while !outlet.is_full() {
             let Some(request) = self.member.pml().next_completion() else {
                 break;
@@ -62,7 +63,7 @@ impl State {
         } else if !self.finish_otherwise(request, &operation, outlet) {
             return;
         }
-        self.operations.take(request);
+        self.operations.forget(request);
     }
 
     /// A send, or a receive that has not ended like most. Returns whether it has ended at all.
@@ -271,7 +272,7 @@ impl State {
 
     /// Reports messages that such buffers took. Returns whether some have to wait until their queue is read:
     /// they count against their senders meanwhile.
-    #[inline]
+    #[inline(never)]
     fn take_deliveries(&mut self, outlet: &mut Outlet) -> bool {
         loop {
             let next = match self.parked.take() {

@@ -37,16 +37,16 @@ impl Member {
         })
     }
 
-    /// The PML, for operations.
+    /// The PML, for operations. The fence has kept calls of a child out.
     #[inline(always)]
     pub(crate) fn pml(&mut self) -> &mut Pml<AnyRail> {
-        self.inner.pml()
+        self.inner.own_pml()
     }
 
     /// Delivers some arrivals; reads no clock. Returns the work done.
     #[inline(always)]
     pub(crate) fn poll(&mut self) -> usize {
-        self.inner.poll()
+        self.pml().poll()
     }
 
     /// Does what depends on the clock: the listener, peers that are to be met, ends.

@@ -131,6 +131,14 @@ impl Operations {
         Some(operation)
     }
 
+    /// An operation that was found has ended.
+    #[inline(always)]
+    pub(crate) fn forget(&mut self, request: RequestId) {
+        if let Some(place) = self.table.get_mut(request.slot()) {
+            place.request = Operation::NONE.request;
+        }
+    }
+
     /// Notes a buffer for many messages; returns its number.
     pub(crate) fn put_multi(&mut self, base: usize) -> u32 {
         let multi = Multi {

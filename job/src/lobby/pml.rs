@@ -562,6 +562,12 @@ impl Member<PmlLayer> {
         &mut self.layer.pml
     }
 
+    /// Returns the PML as [`PmlMember::pml`] does, to an owner that keeps calls of a child out itself.
+    #[inline(always)]
+    pub fn own_pml(&mut self) -> &mut Pml<AnyRail> {
+        &mut self.layer.pml
+    }
+
     /// Replaces what is the parent's.
     #[cold]
     fn empty(&mut self) {

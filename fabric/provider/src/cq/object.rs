@@ -246,16 +246,22 @@ unsafe extern "C" fn strerror(
 
 impl State {
     /// Moves entries of a queue to a caller: those that are there, else those of what has ended since.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_queue(&mut self, index: QueueIndex, outlet: &mut Outlet) -> Result<isize> {
         if outlet.is_void() {
             // A call for progress alone.
             self.advance();
         }
         let queue = self.queues.get_mut(index).ok_or(Errno(FI_EINVAL))?;
-        if let Some(read) = queue.read(outlet) {
-            return read;
+        match queue.read(outlet) {
+            Some(read) => read,
+            None => self.read_what_ends(index, outlet),
         }
+    }
+
+    /// Makes progress, and moves entries of what has ended to a caller.
+    #[inline(never)]
+    fn read_what_ends(&mut self, index: QueueIndex, outlet: &mut Outlet) -> Result<isize> {
         self.look();
         self.drain(outlet);
         let queue = self.queues.get_mut(index).ok_or(Errno(FI_EINVAL))?;

@@ -108,6 +108,23 @@ impl Outlet {
         self.written += 1;
     }
 
+    /// Copies one entry that is written already, for which there is room.
+    ///
+    /// # Safety
+    /// At `entry` is an entry of this format.
+    #[inline(always)]
+    pub(crate) unsafe fn put_copy(&mut self, format: Format, entry: *const u8, sender: fi_addr_t) {
+        if self.written >= self.room {
+            return;
+        }
+        // SAFETY: the entry is within the caller's memory, as `new` was promised and checked above.
+        let to = unsafe { self.to.add(self.written * format.size()) };
+        // SAFETY: by the contract of this function; the caller's memory is not the ring's.
+        unsafe { format.copy(to, entry) };
+        self.name(self.written, sender);
+        self.written += 1;
+    }
+
     /// Copies entries that are written already, and their senders; no more than there is room for.
     pub(crate) fn copy(&mut self, format: Format, entries: *const u8, senders: &[fi_addr_t]) {
         let count = senders.len().min(self.room());

@@ -121,7 +121,7 @@ impl Queue {
 
     /// Moves what is there to a caller, oldest first. Returns what the call returns; `None` when there was
     /// nothing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(&mut self, outlet: &mut Outlet) -> Option<Result<isize>> {
         if self.failures.any() {
             return Some(Err(Errno(FI_EAVAIL)));

@@ -94,7 +94,28 @@ impl Ring {
     }
 
     /// Moves entries to a caller, oldest first, as many as fit.
+    #[inline(always)]
     pub(crate) fn take(&mut self, outlet: &mut Outlet) {
+        match (self.len(), outlet.room()) {
+            (0, _) | (_, 0) => {}
+            (1, _) | (_, 1) => self.take_one(outlet),
+            _ => self.take_many(outlet),
+        }
+    }
+
+    /// Moves the oldest entry. There is one, and the caller has room.
+    #[inline(always)]
+    fn take_one(&mut self, outlet: &mut Outlet) {
+        let at = self.taken & self.mask;
+        let words = self.format.size() / 8;
+        let entry = &self.entries[at * words..][..words];
+        // SAFETY: a whole entry of this format, which was written when it was added.
+        unsafe { outlet.put_copy(self.format, entry.as_ptr().cast(), self.senders[at]) };
+        self.taken = self.taken.wrapping_add(1);
+    }
+
+    #[inline(never)]
+    fn take_many(&mut self, outlet: &mut Outlet) {
         while !self.is_empty() && outlet.room() > 0 {
             let at = self.taken & self.mask;
             // As far as the end of the memory.
