@@ -20,7 +20,7 @@ const DATA_PATH: &[&str] = &["ring"];
 
 /// Test files of other folders that run in release mode too, by a part of their names: what they count or
 /// stress is the code that users run.
-const IN_RELEASE: &[&str] = &["alloc", "release", "stress", "system_calls"];
+const IN_RELEASE: &[&str] = &["alloc", "counts", "release", "stress", "system_calls"];
 
 /// What makes cargo leave out the dependencies that only benches need, where tests are built once more.
 const WITHOUT_BENCHES: &str = "--cfg without_benches";
