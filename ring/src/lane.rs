@@ -514,10 +514,10 @@ pub struct Consumer {
     /// Amounts from which on the consumed indices are published.
     publish_at: u64,
     data_publish_at: u64,
-    /// Whether the last long message that was waited for, or met while waiting, had a short rest. Then the
-    /// next one may, and while it is waited for, the line where its rest will begin is prefetched: it then
-    /// comes together with the cell, not after it. As long as nothing is written there, it stays here and
-    /// this costs nothing. A longer rest is fetched faster from its beginning by the machine itself.
+    /// Whether the last long message had a short rest. Then the next one may, and while it is looked for, the
+    /// line where its rest will begin is prefetched: it then comes together with the cell, not after it. As
+    /// long as nothing is written there, it stays here and this costs nothing. A longer rest is fetched faster
+    /// from its beginning by the machine itself.
     ahead: bool,
 }
 
@@ -628,6 +628,7 @@ impl Consumer {
         // be read. SAFETY: inside the cells and aligned: checked by `attach`.
         let word = unsafe { self.cells.word(at) }.load(Ordering::Acquire);
         if (word >> 32) as u32 != lap_mark(self.head) {
+            self.prefetch_rest();
             return Ok(None);
         }
         let len = word as u32 as usize;
@@ -664,7 +665,6 @@ impl Consumer {
     #[inline(always)]
     pub fn expect(&mut self, head: [u64; 2], most: usize, looks: u32, pauses: u32) -> Look<'_> {
         let at = (self.head as usize & (self.geometry.cells - 1)) * CELL_BYTES;
-        let rest_at = self.data_head as usize & (self.geometry.data - 1);
         let expected = lap_mark(self.head);
         let mut left = looks;
         let word = loop {
@@ -678,11 +678,7 @@ impl Consumer {
             if left == 0 {
                 return Look::Nothing;
             }
-            if self.ahead {
-                // SAFETY: inside the data area and aligned: its length is a power of two and indices are
-                // whole lines.
-                prefetch_to_read(unsafe { self.data.word(rest_at) });
-            }
+            self.prefetch_rest();
             for _ in 0..pauses {
                 std::hint::spin_loop();
             }
@@ -720,15 +716,21 @@ impl Consumer {
             if self.is_ready() {
                 return true;
             }
-            if self.ahead {
-                let rest_at = self.data_head as usize & (self.geometry.data - 1);
-                // SAFETY: inside the data area and aligned: its length is a power of two and indices are
-                // whole lines.
-                prefetch_to_read(unsafe { self.data.word(rest_at) });
-            }
+            self.prefetch_rest();
             std::hint::spin_loop();
         }
         false
+    }
+
+    /// Prefetches the place of the next message's rest, when the last one had a short one.
+    #[inline(always)]
+    fn prefetch_rest(&self) {
+        if self.ahead {
+            let at = self.data_head as usize & (self.geometry.data - 1);
+            // SAFETY: inside the data area and aligned: its length is a power of two and indices are whole
+            // lines.
+            prefetch_to_read(unsafe { self.data.word(at) });
+        }
     }
 
     /// Whether a message is there, complete or impossible: reads one word.
