@@ -188,7 +188,8 @@ fn domain() -> DomainAttributes {
         control_progress: u64::from(FI_PROGRESS_MANUAL),
         data_progress: u64::from(FI_PROGRESS_MANUAL),
         resource_mgmt: u64::from(FI_RM_ENABLED),
-        av_type: u64::from(FI_AV_TABLE),
+        // Both are as good, and some clients take the first entry of a table for that of each new peer.
+        av_type: u64::from(FI_AV_UNSPEC),
         mr_key_size: 8,
         cq_data_size: 8,
         cq_cnt: 1 << 16,

@@ -32,7 +32,7 @@ autoconf, automake and libtool for trees without a configure script.
 The script ends by killing every process whose name begins with fi_. So it runs in process and network namespaces of its own, \
 one provider after the other; these need root, or a system that lets users make them.
 
-Our provider is run with fabric/provider/fabtests.exclude and with -b (addresses are exchanged by the tests), the others \
+Our provider is run with fabric/provider/fabtests.exclude, the others \
 with the exclude files of the tree. Exit status 1 when a \
 test fails over our provider; what fails over the others is shown and changes nothing.
 

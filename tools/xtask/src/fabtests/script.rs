@@ -81,8 +81,7 @@ impl Sitting<'_> {
         command.args(["-vvv", "-t", self.set.word(), "-T", &self.limit.to_string()]);
         command.arg("-p").arg(&self.built.programs);
         if let Some(providers) = self.ours {
-            // Names are exchanged: the two of a test would take one port otherwise.
-            command.arg("-b").arg("-f").arg(self.exclude_file(&folder)?);
+            command.arg("-f").arg(self.exclude_file(&folder)?);
             command.env("FI_PROVIDER_PATH", providers);
             if let Some(rails) = self.rails {
                 command.env("FI_DOORBELL_RAILS", rails);
