@@ -105,7 +105,11 @@ impl SocketName {
 
     /// Writes the structure in the format of its address.
     pub(crate) fn write(&self) -> Vec<u8> {
-        let mark = [MARK[0], MARK[1], self.endpoint, 0];
+        // Programs compare what they have inserted with what they look up.
+        let mark = match self.endpoint {
+            0 => [0; 4],
+            endpoint => [MARK[0], MARK[1], endpoint, 0],
+        };
         let port = self.port.to_be_bytes();
         match self.ip {
             IpAddr::V4(ip) => {
@@ -383,6 +387,8 @@ mod tests {
         assert_eq!(six.write().len(), 28);
         assert_eq!(&six.write()[..8], &[10, 0, 0x24, 0x0c, b'd', b'b', 7, 0]);
         assert_eq!(SocketName::read(&six.write()), Some(six));
+        let plain = [2, 0, 0x24, 0x0c, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(name("127.0.0.1", 9228, 0).write(), plain);
         // What programs write is endpoint 0, and so is what they have left there.
         for rest in [[0; 8], [0xee; 8], *b"db\x80\0\0\0\0\0", *b"db\x05\x01\0\0\0\0"] {
             let bytes = [&golden[..8], &rest].concat();
