@@ -162,7 +162,7 @@ fn find_mpi(runner: &Runner, mpi: &Mpi) -> Result<Peer, Stop> {
         let text = said(runner, &path, &["--version"])?.unwrap_or_default();
         if text.contains(mpi.word) {
             // Open MPI reaches libfabric by a module, and MPICH is built for it or not.
-            over_libfabric = mpi.family == Family::OpenMpi || text.contains("device=ch4:ofi");
+            over_libfabric = mpi.family == Family::OpenMpi || has_libfabric(&text);
             launcher = Some((path, number(&text)));
             break;
         }
@@ -280,6 +280,18 @@ fn said(runner: &Runner, program: &Path, arguments: &[&str]) -> Result<Option<St
     }
 }
 
+/// Whether MPICH was configured with libfabric: `--with-device=ch4:ucx,ofi`, or `ch4` alone.
+fn has_libfabric(launcher: &str) -> bool {
+    let words = launcher.split(|c: char| c.is_whitespace() || c == '\'');
+    let device = words
+        .filter_map(|word| word.strip_prefix("--with-device="))
+        .next();
+    device.is_some_and(|device| match device.split_once(':') {
+        Some((_, modules)) => modules.split(',').any(|module| module == "ofi"),
+        None => device == "ch4",
+    })
+}
+
 /// The first version number of a text: digits with a point between them.
 fn number(text: &str) -> Option<String> {
     let words = text.split(|c: char| c.is_whitespace() || matches!(c, ',' | '-' | '('));
@@ -325,6 +337,18 @@ mod tests {
             assert_eq!(number(text).as_deref(), Some(version), "{text}");
         }
         assert_eq!(number("no number. at 3 all"), None);
+    }
+
+    #[test]
+    fn an_mpich_over_libfabric_is_told_by_its_configuration() {
+        let of = |device: &str| {
+            has_libfabric(&format!(
+                "Configure options: '--disable-x' '--with-device={device}'"
+            ))
+        };
+        let found = ["ch4:ofi", "ch4:ucx,ofi", "ch4", "ch4:ucx", "ch3"].map(of);
+        assert_eq!(found, [true, true, true, false, false]);
+        assert!(!has_libfabric("HYDRA build details"));
     }
 
     #[test]

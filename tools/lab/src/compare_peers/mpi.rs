@@ -161,11 +161,8 @@ impl Mpi {
                     (Way::Provider(provider), _) => {
                         command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi"]);
                         command.args(["--mca", "mtl_ofi_provider_include", provider]);
-                        if let Some(folder) = &self.folder {
-                            command
-                                .arg("-x")
-                                .arg(format!("FI_PROVIDER_PATH={}", folder.display()));
-                        }
+                        // Its processes of this host inherit it; `-x` is for the first of two programs alone.
+                        command.envs(self.folder.as_ref().map(|folder| ("FI_PROVIDER_PATH", folder)));
                     }
                     (Way::Loopback, _) => {
                         command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
