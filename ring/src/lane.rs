@@ -514,10 +514,10 @@ pub struct Consumer {
     /// Amounts from which on the consumed indices are published.
     publish_at: u64,
     data_publish_at: u64,
-    /// Whether the last long message had a short rest. Then the next one may, and while it is looked for, the
-    /// line where its rest will begin is prefetched: it then comes together with the cell, not after it. As
-    /// long as nothing is written there, it stays here and this costs nothing. A longer rest is fetched faster
-    /// from its beginning by the machine itself.
+    /// Whether the last long message had a short rest. Then the next one may, and while it is looked for,
+    /// the line where its rest will begin is prefetched: it then comes together with the cell, not after it.
+    /// As long as nothing is written there, it stays here and this costs nothing. A longer rest is fetched
+    /// faster from its beginning by the machine itself.
     ahead: bool,
 }
 

@@ -32,8 +32,8 @@ const MESSAGES: u64 = 2;
 const PARTS: usize = 4;
 /// Passes of a domain, of which one runs what depends on the clock.
 const KEEP: usize = 64;
-/// Instructions that the provider adds to a message, at most. It is to be 250; this is what has been reached, in code
-/// that is compiled as in the step `release`, so that it does not become more.
+/// Instructions that the provider adds to a message, at most. It is to be 250; this is what has been
+/// reached, in code that is compiled as in the step `release`, so that it does not become more.
 const MORE: u64 = 950;
 /// Messages before the counts.
 const WARM: usize = 3_000;

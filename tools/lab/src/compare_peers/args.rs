@@ -83,8 +83,8 @@ pub(crate) struct ComparePeersArgs {
     /// A folder with the OSU benchmarks
     #[arg(long, value_name = "DIR")]
     pub(crate) osu: Option<PathBuf>,
-    /// The folder of doorbell's libfabric provider (`cargo xtask provider --into DIR`): fi_pingpong and the MPIs
-    /// over it too, within this host, beside libfabric's shm, tcp and udp
+    /// The folder of doorbell's libfabric provider (`cargo xtask provider --into DIR`): fi_pingpong and the
+    /// MPIs over it too, within this host, beside libfabric's shm, tcp and udp
     #[arg(long, value_name = "DIR")]
     pub(crate) provider: Option<PathBuf>,
     /// The two cores, as in `--cores 0,1` [default: the first two that may be used]

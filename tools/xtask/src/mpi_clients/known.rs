@@ -25,4 +25,28 @@ pub(super) const KNOWN: &[Known] = &[
         owner: "Open MPI",
         reason: SYNCHRONOUS,
     },
+    Known {
+        client: "openmpi-4.1.4",
+        test: "test_cco_vec",
+        owner: "Open MPI",
+        reason: "MPI_Alltoallw with MPI_BOTTOM sends from address 0: a segmentation fault; over tcp as well",
+    },
+    Known {
+        client: "openmpi-4.1",
+        test: "test_util_pkl5",
+        owner: "Open MPI",
+        reason: SYNCHRONOUS,
+    },
+    Known {
+        client: "openmpi-4.1",
+        test: "test_p2p_buf",
+        owner: "Open MPI",
+        reason: "MPI_Cancel of a synchronous send to oneself is MPI_ERR_OTHER over mtl/ofi, mostly with four ranks; over tcp as well",
+    },
+    Known {
+        client: "openmpi-5.0",
+        test: "test_ulfm",
+        owner: "Open MPI",
+        reason: "MPIX_Comm_revoke does nothing where mpirun was started without --with-ft; over tcp as well",
+    },
 ];
