@@ -145,8 +145,9 @@ impl PmlLayer {
     /// system is queried where the owner had given the peer up, and where its line has ended.
     fn is_replaced(&self, desk: &Desk, rank: Rank, id: PeerId) -> bool {
         let name = Name::Peer(id);
-        let is_doubtful = self.book.is_given_up(rank) || desk.suspects(&name);
-        is_doubtful && self.book.bond(rank).is_some() && desk.is_replaced(&name)
+        let is_given_up = self.book.is_given_up(rank);
+        let is_doubtful = is_given_up || desk.suspects(&name);
+        is_doubtful && self.book.bond(rank).is_some() && desk.is_replaced(&name, is_given_up)
     }
 
     /// A peer begins another acquaintance: the old one is over, with what it had sent. Its rails have to

@@ -227,13 +227,15 @@ impl Desk {
     }
 
     /// Whether the process that was met under a name does not listen there any more, as far as the system
-    /// shows: none does, or another one, or one whose last connection has ended.
-    pub(super) fn is_replaced(&self, name: &Name) -> bool {
+    /// shows: none does, or another one. A program may have opened the same name again: that its last
+    /// connection has ended counts where it does no harm, as the owner had given the peer up.
+    pub(super) fn is_replaced(&self, name: &Name, is_given_up: bool) -> bool {
         let state = self.lock();
         match dial(name) {
             Ok(socket) => {
                 let ids = system_id(&socket).zip(state.system_ids.get(name).copied());
-                state.suspects.has(name) || ids.is_some_and(|(now, before)| now != before)
+                let is_another = ids.is_some_and(|(now, before)| now != before);
+                is_another || is_given_up && state.suspects.has(name)
             }
             Err(error) => Errno::from_io_error(&error) == Some(Errno::CONNREFUSED),
         }
