@@ -70,7 +70,7 @@ mod tests {
         let watch = Stopwatch::of_thread();
         std::thread::sleep(Duration::from_millis(20));
         let elapsed = watch.elapsed();
-        // The clock and the count are read one behind the other, and another thread may have the core between.
+        // The clock and the count are read one behind the other, and another thread may run in between.
         assert!(elapsed >= Duration::from_millis(10), "{elapsed:?}");
     }
 
