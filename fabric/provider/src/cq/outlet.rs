@@ -97,15 +97,12 @@ impl Outlet {
     /// Writes an entry, for which [`takes`](Self::takes) has found room.
     #[inline(always)]
     pub(crate) fn put(&mut self, format: Format, entry: &Entry, sender: fi_addr_t) {
-        if self.written >= self.room {
-            return;
+        if let Some(to) = self.place(format) {
+            // SAFETY: a place for an entry of this format.
+            unsafe { format.write(to, entry) };
+            self.name(self.written, sender);
+            self.written += 1;
         }
-        // SAFETY: the entry is within the caller's memory, as `new` was promised and checked above.
-        let to = unsafe { self.to.add(self.written * format.size()) };
-        // SAFETY: as above.
-        unsafe { format.write(to, entry) };
-        self.name(self.written, sender);
-        self.written += 1;
     }
 
     /// Copies one entry that is written already, for which there is room.
@@ -114,15 +111,19 @@ impl Outlet {
     /// At `entry` is an entry of this format.
     #[inline(always)]
     pub(crate) unsafe fn put_copy(&mut self, format: Format, entry: *const u8, sender: fi_addr_t) {
-        if self.written >= self.room {
-            return;
+        if let Some(to) = self.place(format) {
+            // SAFETY: a place for an entry of this format; the other one is no memory of the caller's.
+            unsafe { format.copy(to, entry) };
+            self.name(self.written, sender);
+            self.written += 1;
         }
-        // SAFETY: the entry is within the caller's memory, as `new` was promised and checked above.
-        let to = unsafe { self.to.add(self.written * format.size()) };
-        // SAFETY: by the contract of this function; the caller's memory is not the ring's.
-        unsafe { format.copy(to, entry) };
-        self.name(self.written, sender);
-        self.written += 1;
+    }
+
+    /// The place of the next entry in the caller's memory, if there is room.
+    #[inline(always)]
+    fn place(&self, format: Format) -> Option<*mut u8> {
+        // SAFETY: within the caller's memory, as `new` was promised.
+        (self.written < self.room).then(|| unsafe { self.to.add(self.written * format.size()) })
     }
 
     /// Copies entries that are written already, and their senders; no more than there is room for.

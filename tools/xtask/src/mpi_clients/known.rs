@@ -47,7 +47,7 @@ pub(super) const KNOWN: &[Known] = &[
         client: "openmpi-4.1",
         test: "test_p2p_buf",
         owner: "Open MPI",
-        reason: "MPI_Cancel of a synchronous send to oneself is MPI_ERR_OTHER over mtl/ofi, mostly with four ranks; over tcp as well",
+        reason: "MPI_Cancel of a synchronous send to oneself is MPI_ERR_OTHER over mtl/ofi; over tcp as well",
     },
     Known {
         client: "openmpi-5.0",
