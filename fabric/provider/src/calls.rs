@@ -10,12 +10,9 @@ use crate::ep::{EndpointObject, Receive, Room, Send, Space, endpoint, flags};
 use crate::errno::{Errno, Result};
 use crate::memory::{bytes, lent, lent_pieces, room, room_pieces};
 
-/// One call of a client: its name, and the space of its messages.
+/// One call of a client, by its name; the space of its messages is known when it is compiled.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
-    pub(crate) name: &'static str,
-    pub(crate) space: Space,
-}
+pub(crate) struct Call<const TAGGED: bool>(pub(crate) &'static str);
 
 /// Where a message goes to, and what it brings beside its bytes.
 #[derive(Clone, Copy, Debug)]
@@ -136,11 +133,14 @@ impl Message for fi_msg_tagged {
     }
 }
 
-impl Call {
+impl<const TAGGED: bool> Call<TAGGED> {
+    /// The space of its messages.
+    pub(crate) const SPACE: Space = if TAGGED { Space::Tagged } else { Space::Untagged };
+
     /// The flags of receives of an endpoint whose calls take none.
     #[inline(always)]
     fn receive_flags(self, endpoint: &EndpointObject) -> u64 {
-        match self.space {
+        match Self::SPACE {
             Space::Untagged => endpoint.receive_flags(),
             // Only untagged buffers take many messages.
             Space::Tagged => endpoint.receive_flags() & !FI_MULTI_RECV,
@@ -164,8 +164,8 @@ impl Call {
         // SAFETY: as above.
         let room = Room::One(unsafe { room(buf, len) });
         let call = of.receive(context, self.receive_flags(endpoint));
-        endpoint.run(self.name, |state| {
-            state.receive(endpoint.number(), self.space, room, call)
+        endpoint.run(self.0, |state| {
+            state.receive(endpoint.number(), Self::SPACE, room, &call)
         })
     }
 
@@ -185,10 +185,10 @@ impl Call {
         // SAFETY: by the contract of this function.
         let endpoint = unsafe { endpoint(ep) };
         let call = of.receive(context, self.receive_flags(endpoint));
-        endpoint.run(self.name, |state| {
+        endpoint.run(self.0, |state| {
             // SAFETY: by the contract of this function.
             let room = unsafe { room_pieces(iov, count) }?;
-            state.receive(endpoint.number(), self.space, room, call)
+            state.receive(endpoint.number(), Self::SPACE, room, &call)
         })
     }
 
@@ -206,7 +206,7 @@ impl Call {
     ) -> isize {
         // SAFETY: by the contract of this function.
         let endpoint = unsafe { endpoint(ep) };
-        endpoint.run(self.name, |state| {
+        endpoint.run(self.0, |state| {
             flags::check(flags, ours)?;
             // SAFETY: by the contract of this function.
             let message = unsafe { message.as_ref() }.ok_or(Errno(FI_EINVAL))?;
@@ -231,8 +231,8 @@ impl Call {
         // SAFETY: as above.
         let loan = unsafe { lent(buf, len) };
         let call = to.send(context, endpoint.send_flags());
-        endpoint.run(self.name, |state| {
-            state.send(endpoint.number(), self.space, loan, call)
+        endpoint.run(self.0, |state| {
+            state.send(endpoint.number(), Self::SPACE, loan, &call)
         })
     }
 
@@ -252,10 +252,10 @@ impl Call {
         // SAFETY: by the contract of this function.
         let endpoint = unsafe { endpoint(ep) };
         let call = to.send(context, endpoint.send_flags());
-        endpoint.run(self.name, |state| {
+        endpoint.run(self.0, |state| {
             // SAFETY: by the contract of this function.
             let bytes = unsafe { lent_pieces(iov, count) }?;
-            state.send_pieces(endpoint.number(), self.space, bytes, call)
+            state.send_pieces(endpoint.number(), Self::SPACE, bytes, &call)
         })
     }
 
@@ -273,7 +273,7 @@ impl Call {
     ) -> isize {
         // SAFETY: by the contract of this function.
         let endpoint = unsafe { endpoint(ep) };
-        endpoint.run(self.name, |state| {
+        endpoint.run(self.0, |state| {
             flags::check(flags, flags::SEND)?;
             // SAFETY: by the contract of this function.
             let message = unsafe { message.as_ref() }.ok_or(Errno(FI_EINVAL))?;
@@ -281,7 +281,7 @@ impl Call {
             // SAFETY: by the contract of this function.
             let bytes = unsafe { lent_pieces(iov, count) }?;
             let call = message.destination(flags).send(message.context(), flags);
-            state.send_pieces(endpoint.number(), self.space, bytes, call)
+            state.send_pieces(endpoint.number(), Self::SPACE, bytes, &call)
         })
     }
 
@@ -298,11 +298,11 @@ impl Call {
     ) -> isize {
         // SAFETY: by the contract of this function.
         let endpoint = unsafe { endpoint(ep) };
-        endpoint.run(self.name, |state| {
+        endpoint.run(self.0, |state| {
             // SAFETY: by the contract of this function.
             let bytes = unsafe { bytes(buf, len) }?;
-            let (space, Destination { address, tag, data }) = (self.space, to);
-            state.inject(endpoint.number(), space, bytes, address, tag, data)
+            let Destination { address, tag, data } = to;
+            state.inject(endpoint.number(), Self::SPACE, bytes, address, tag, data)
         })
     }
 }

@@ -25,9 +25,8 @@ pub(crate) static MSG: Table<fi_ops_msg> = Table::new(fi_ops_msg {
     injectdata: Some(injectdata),
 });
 
-const fn call(name: &'static str) -> Call {
-    let space = Space::Untagged;
-    Call { name, space }
+const fn call(name: &'static str) -> Call<false> {
+    Call(name)
 }
 
 const fn to(address: fi_addr_t, data: Option<u64>) -> Destination {
@@ -66,7 +65,7 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
         // SAFETY: the caller's memory, lent until the operation has ended.
         let room = unsafe { room_pieces(iov, count) }?;
         let receive = msg.pattern().receive(msg.context(), flags);
-        state.receive(endpoint.number(), call.space, room, receive)
+        state.receive(endpoint.number(), Space::Untagged, room, &receive)
     };
     // SAFETY: an endpoint of this table, and null or the caller's message.
     unsafe { call.receive_message(ep, msg, (flags, flags::RECEIVE), run) }

@@ -217,7 +217,7 @@ impl State {
     }
 
     /// Makes a bounded pass of the member, every so often with what depends on the clock.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn look(&mut self) {
         let work = self.member.poll();
         self.looks = self.looks.wrapping_add(1);

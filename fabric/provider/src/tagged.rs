@@ -26,9 +26,8 @@ pub(crate) static TAGGED: Table<fi_ops_tagged> = Table::new(fi_ops_tagged {
     injectdata: Some(injectdata),
 });
 
-const fn call(name: &'static str) -> Call {
-    let space = Space::Tagged;
-    Call { name, space }
+const fn call(name: &'static str) -> Call<true> {
+    Call(name)
 }
 
 const fn of(address: fi_addr_t, tag: u64, ignore: u64) -> Pattern {
@@ -93,7 +92,7 @@ unsafe fn receive_message(
             // SAFETY: by the contract of this function.
             let room = unsafe { room_pieces(iov, count) }?;
             match flags & FI_CLAIM {
-                0 => state.receive(number, Space::Tagged, room, receive),
+                0 => state.receive(number, Space::Tagged, room, &receive),
                 _ => state.receive_claimed(number, room, receive),
             }
         }

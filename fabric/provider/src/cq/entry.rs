@@ -52,24 +52,6 @@ impl Format {
         }
     }
 
-    /// Copies an entry: a number of bytes that the compiler knows takes no call.
-    ///
-    /// # Safety
-    /// [`Format::size`] bytes at `from` may be read, and as many at `to` written, which are others.
-    #[inline(always)]
-    pub(crate) unsafe fn copy(self, to: *mut u8, from: *const u8) {
-        match self {
-            // SAFETY: by the contract of this function, as all below.
-            Self::Context => unsafe { to.copy_from_nonoverlapping(from, size_of::<fi_cq_entry>()) },
-            // SAFETY: as above.
-            Self::Message => unsafe { to.copy_from_nonoverlapping(from, size_of::<fi_cq_msg_entry>()) },
-            // SAFETY: as above.
-            Self::Data => unsafe { to.copy_from_nonoverlapping(from, size_of::<fi_cq_data_entry>()) },
-            // SAFETY: as above.
-            Self::Tagged => unsafe { to.copy_from_nonoverlapping(from, size_of::<fi_cq_tagged_entry>()) },
-        }
-    }
-
     /// Writes what this format has of a completion.
     ///
     /// # Safety

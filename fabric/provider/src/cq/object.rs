@@ -248,7 +248,7 @@ impl State {
     /// Moves entries of a queue to a caller: those that are there, else those of what has ended since.
     #[inline(always)]
     pub(crate) fn read_queue(&mut self, index: QueueIndex, outlet: &mut Outlet) -> Result<isize> {
-        if outlet.is_void() {
+        if outlet.is_closed() {
             // A call for progress alone.
             self.advance();
         }
@@ -264,8 +264,10 @@ impl State {
     fn read_what_ends(&mut self, index: QueueIndex, outlet: &mut Outlet) -> Result<isize> {
         self.look();
         self.drain(outlet);
-        let queue = self.queues.get_mut(index).ok_or(Errno(FI_EINVAL))?;
-        queue.read_again(outlet)
+        match outlet.written() {
+            0 => self.queues.get_mut(index).ok_or(Errno(FI_EINVAL))?.read_nothing(),
+            count => Ok(count as isize),
+        }
     }
 
     /// Whether a queue has something to read, after all that has ended was added.

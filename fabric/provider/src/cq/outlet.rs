@@ -19,9 +19,11 @@ impl QueueIndex {
 /// else before.
 #[derive(Debug)]
 pub(crate) struct Outlet {
+    /// The queue that is read; none where there is no room at all.
     queue: QueueIndex,
     to: *mut u8,
     senders: *mut fi_addr_t,
+    /// Entries that may yet be written; without bound where there is no queue.
     room: usize,
     written: usize,
 }
@@ -33,22 +35,26 @@ impl Outlet {
             queue: QueueIndex::NONE,
             to: ptr::null_mut(),
             senders: ptr::null_mut(),
-            room: 0,
+            room: usize::MAX,
             written: 0,
         }
     }
 
-    /// The memory of a caller that reads a queue.
+    /// The memory of a caller that reads a queue. One without room is as [`closed`](Self::closed).
     ///
     /// # Safety
     /// At `to` there is room for `room` entries of the queue's format, and at `senders`, if that is not null,
     /// for as many addresses, for as long as this is used.
+    #[inline(always)]
     pub(crate) const unsafe fn new(
         queue: QueueIndex,
         to: *mut u8,
         room: usize,
         senders: *mut fi_addr_t,
     ) -> Self {
+        if room == 0 {
+            return Self::closed();
+        }
         Self {
             queue,
             to,
@@ -61,25 +67,25 @@ impl Outlet {
     /// Whether it belongs to this queue, and has room.
     #[inline(always)]
     pub(crate) fn takes(&self, queue: QueueIndex) -> bool {
-        self.queue == queue && self.written < self.room
+        self.queue == queue && self.room != 0
     }
 
     /// Whether it is of a caller, and full.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
-        self.written == self.room && self.room != 0
-    }
-
-    /// Whether it has no room at all.
-    #[inline(always)]
-    pub(crate) fn is_void(&self) -> bool {
         self.room == 0
     }
 
-    /// Entries that may yet be written.
-    #[inline]
+    /// Whether no caller reads.
+    #[inline(always)]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.queue == QueueIndex::NONE
+    }
+
+    /// Entries that the caller has yet room for.
+    #[inline(always)]
     pub(crate) fn room(&self) -> usize {
-        self.room - self.written
+        if self.is_closed() { 0 } else { self.room }
     }
 
     /// Entries that were written.
@@ -88,34 +94,18 @@ impl Outlet {
         self.written
     }
 
-    /// Whether the caller wants to know the senders.
-    #[inline]
-    pub(crate) fn names_senders(&self) -> bool {
-        !self.senders.is_null()
-    }
-
     /// Writes an entry, for which [`takes`](Self::takes) has found room.
     #[inline(always)]
     pub(crate) fn put(&mut self, format: Format, entry: &Entry, sender: fi_addr_t) {
         if let Some(to) = self.place(format) {
             // SAFETY: a place for an entry of this format.
             unsafe { format.write(to, entry) };
-            self.name(self.written, sender);
+            if !self.senders.is_null() {
+                // SAFETY: there is room for an address for each entry.
+                unsafe { self.senders.wrapping_add(self.written).write_unaligned(sender) };
+            }
             self.written += 1;
-        }
-    }
-
-    /// Copies one entry that is written already, for which there is room.
-    ///
-    /// # Safety
-    /// At `entry` is an entry of this format.
-    #[inline(always)]
-    pub(crate) unsafe fn put_copy(&mut self, format: Format, entry: *const u8, sender: fi_addr_t) {
-        if let Some(to) = self.place(format) {
-            // SAFETY: a place for an entry of this format; the other one is no memory of the caller's.
-            unsafe { format.copy(to, entry) };
-            self.name(self.written, sender);
-            self.written += 1;
+            self.room -= 1;
         }
     }
 
@@ -123,30 +113,6 @@ impl Outlet {
     #[inline(always)]
     fn place(&self, format: Format) -> Option<*mut u8> {
         // SAFETY: within the caller's memory, as `new` was promised.
-        (self.written < self.room).then(|| unsafe { self.to.add(self.written * format.size()) })
-    }
-
-    /// Copies entries that are written already, and their senders; no more than there is room for.
-    pub(crate) fn copy(&mut self, format: Format, entries: *const u8, senders: &[fi_addr_t]) {
-        let count = senders.len().min(self.room());
-        // SAFETY: within the caller's memory, as `new` was promised.
-        let to = unsafe { self.to.add(self.written * format.size()) };
-        // SAFETY: `entries` has as many as `senders`, which the ring keeps so; the ring's memory is not the
-        // caller's.
-        unsafe { ptr::copy_nonoverlapping(entries, to, count * format.size()) };
-        if self.names_senders() {
-            for (at, sender) in senders.iter().take(count).enumerate() {
-                self.name(self.written + at, *sender);
-            }
-        }
-        self.written += count;
-    }
-
-    #[inline(always)]
-    fn name(&mut self, at: usize, sender: fi_addr_t) {
-        if !self.senders.is_null() {
-            // SAFETY: `at` is below the room, for which there are addresses if there are any.
-            unsafe { self.senders.wrapping_add(at).write_unaligned(sender) };
-        }
+        (self.room() != 0).then(|| unsafe { self.to.add(self.written * format.size()) })
     }
 }

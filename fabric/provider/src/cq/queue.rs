@@ -24,6 +24,7 @@ const UNREAD_AT_LEAST: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Queue {
     index: QueueIndex,
+    format: Format,
     ring: Ring,
     /// Operations under way that add an entry when they end.
     owed: usize,
@@ -42,7 +43,8 @@ impl Queue {
         let size = if size == 0 { DEFAULT_SIZE } else { size };
         Self {
             index,
-            ring: Ring::new(format, size.min(1 << 16)),
+            format,
+            ring: Ring::new(size.min(1 << 16)),
             owed: 0,
             unread_most: size.max(UNREAD_AT_LEAST),
             failures: Failures::default(),
@@ -99,7 +101,7 @@ impl Queue {
     pub(crate) fn add(&mut self, outlet: &mut Outlet, entry: &Entry, sender: fi_addr_t) {
         // A queue that is read has been emptied before, so that the order is kept.
         if outlet.takes(self.index) && self.ring.is_empty() {
-            outlet.put(self.ring.format(), entry, sender);
+            outlet.put(self.format, entry, sender);
         } else {
             self.push(entry, sender);
         }
@@ -126,21 +128,20 @@ impl Queue {
         if self.failures.any() {
             return Some(Err(Errno(FI_EAVAIL)));
         }
-        if !self.ring.is_empty() {
-            self.ring.take(outlet);
-            return Some(Ok(outlet.written() as isize));
+        if self.ring.is_empty() {
+            return None;
         }
-        None
+        self.ring.take(self.format, outlet);
+        Some(Ok(outlet.written() as isize))
     }
 
-    /// What a call returns for which [`read`](Self::read) had nothing, after all that has ended was added.
+    /// What a call returns that has read no entry.
+    ///
+    /// # Errors
+    /// `FI_EAVAIL` when there is a failure to be read, else `FI_EAGAIN`.
     #[inline]
-    pub(crate) fn read_again(&self, outlet: &Outlet) -> Result<isize> {
-        match outlet.written() {
-            0 if self.failures.any() => Err(Errno(FI_EAVAIL)),
-            0 => Err(Errno(FI_EAGAIN)),
-            count => Ok(count as isize),
-        }
+    pub(crate) fn read_nothing(&self) -> Result<isize> {
+        Err(Errno(if self.failures.any() { FI_EAVAIL } else { FI_EAGAIN }))
     }
 
     /// Writes the oldest failure; returns how many.
@@ -203,7 +204,9 @@ mod tests {
             read?;
         } else {
             more(queue, &mut outlet);
-            queue.read_again(&outlet)?;
+            if outlet.written() == 0 {
+                queue.read_nothing()?;
+            }
         }
         memory.truncate(outlet.written());
         Ok(memory)
@@ -239,6 +242,7 @@ mod tests {
             (0..5).for_each(|number| queue.complete(outlet, &entry(number), 0));
         };
         assert_eq!(read(&mut queue, 3, end), Ok(vec![0, 1, 2]));
+        assert_eq!(read(&mut queue, 0, |_, _| panic!("not needed")), Ok(vec![]));
         assert_eq!(read(&mut queue, 3, |_, _| panic!("not needed")), Ok(vec![3, 4]));
         assert_eq!(read(&mut queue, 3, |_, _| {}), Err(Errno(FI_EAGAIN)));
         assert_eq!(read(&mut queue, 0, |_, _| {}), Err(Errno(FI_EAGAIN)));

@@ -1,4 +1,4 @@
-//! Completions that were not read yet, each in its queue's format.
+//! Completions that were not read yet.
 
 use std::mem::MaybeUninit;
 
@@ -7,39 +7,30 @@ use libfabric_sys::fi_addr_t;
 use super::entry::{Entry, Format};
 use super::outlet::Outlet;
 
+/// An entry with all that is known of it, and the sender of its message.
+type Kept = (Entry, fi_addr_t);
+
 /// A ring of entries. It grows when its owner wants it, or when one more has to be kept.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    format: Format,
-    /// The entries, one behind the other.
-    entries: Box<[MaybeUninit<u64>]>,
-    /// The sender of each.
-    senders: Box<[fi_addr_t]>,
-    /// Places, less one; a power of two less one.
-    mask: usize,
+    /// A power of two of places.
+    kept: Box<[MaybeUninit<Kept>]>,
     /// Entries taken and put since the start.
     taken: usize,
     put: usize,
 }
 
+// SAFETY: the pointers are the client's, and are only ever given back to it.
+unsafe impl Send for Ring {}
+
 impl Ring {
-    /// Makes a ring with room for at least `places` entries.
-    pub(crate) fn new(format: Format, places: usize) -> Self {
-        let places = places.next_power_of_two().max(16);
+    /// Makes a ring with room for at least `places` entries. Its memory is not touched.
+    pub(crate) fn new(places: usize) -> Self {
         Self {
-            format,
-            entries: Box::new_uninit_slice(places * format.size() / 8),
-            senders: vec![0; places].into_boxed_slice(),
-            mask: places - 1,
+            kept: Box::new_uninit_slice(places.next_power_of_two().max(16)),
             taken: 0,
             put: 0,
         }
-    }
-
-    /// The format of the entries.
-    #[inline(always)]
-    pub(crate) fn format(&self) -> Format {
-        self.format
     }
 
     /// Entries that were not taken yet.
@@ -54,13 +45,13 @@ impl Ring {
     }
 
     /// The number of places.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn places(&self) -> usize {
-        self.mask + 1
+        self.kept.len()
     }
 
     /// Sees to it that there are at least this many places.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn reserve(&mut self, places: usize) {
         if places > self.places() {
             self.grow(places);
@@ -69,62 +60,50 @@ impl Ring {
 
     #[cold]
     fn grow(&mut self, places: usize) {
-        let mut larger = Self::new(self.format, places);
-        let words = self.format.size() / 8;
-        for at in 0..self.len() {
-            let from = self.taken.wrapping_add(at) & self.mask;
-            larger.entries[at * words..][..words].copy_from_slice(&self.entries[from * words..][..words]);
-            larger.senders[at] = self.senders[from];
+        let mut larger = Self::new(places);
+        while !self.is_empty() {
+            // SAFETY: there is one.
+            let (entry, sender) = unsafe { self.oldest() };
+            larger.push(entry, *sender);
+            self.taken = self.taken.wrapping_add(1);
         }
-        larger.put = self.len();
         *self = larger;
     }
 
+    /// The places, less one.
+    #[inline(always)]
+    fn mask(&self) -> usize {
+        self.places() - 1
+    }
+
     /// Adds an entry.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&mut self, entry: &Entry, sender: fi_addr_t) {
         self.reserve(self.len() + 1);
-        let at = self.put & self.mask;
-        let words = self.format.size() / 8;
-        let place = &mut self.entries[at * words..][..words];
-        // SAFETY: the place has as many words as the format has.
-        unsafe { self.format.write(place.as_mut_ptr().cast(), entry) };
-        self.senders[at] = sender;
+        let at = self.put & self.mask();
+        self.kept[at].write((*entry, sender));
         self.put = self.put.wrapping_add(1);
     }
 
     /// Moves entries to a caller, oldest first, as many as fit.
     #[inline(always)]
-    pub(crate) fn take(&mut self, outlet: &mut Outlet) {
-        match (self.len(), outlet.room()) {
-            (0, _) | (_, 0) => {}
-            (1, _) | (_, 1) => self.take_one(outlet),
-            _ => self.take_many(outlet),
+    pub(crate) fn take(&mut self, format: Format, outlet: &mut Outlet) {
+        for _ in 0..self.len().min(outlet.room()) {
+            // SAFETY: no more are taken than there are.
+            let (entry, sender) = unsafe { self.oldest() };
+            outlet.put(format, entry, *sender);
+            self.taken = self.taken.wrapping_add(1);
         }
     }
 
-    /// Moves the oldest entry. There is one, and the caller has room.
+    /// The oldest entry.
+    ///
+    /// # Safety
+    /// There is one.
     #[inline(always)]
-    fn take_one(&mut self, outlet: &mut Outlet) {
-        let at = self.taken & self.mask;
-        let words = self.format.size() / 8;
-        let entry = &self.entries[at * words..][..words];
-        // SAFETY: a whole entry of this format, which was written when it was added.
-        unsafe { outlet.put_copy(self.format, entry.as_ptr().cast(), self.senders[at]) };
-        self.taken = self.taken.wrapping_add(1);
-    }
-
-    #[inline(never)]
-    fn take_many(&mut self, outlet: &mut Outlet) {
-        while !self.is_empty() && outlet.room() > 0 {
-            let at = self.taken & self.mask;
-            // As far as the end of the memory.
-            let count = self.len().min(self.places() - at).min(outlet.room());
-            let words = self.format.size() / 8;
-            let entries = &self.entries[at * words..][..count * words];
-            outlet.copy(self.format, entries.as_ptr().cast(), &self.senders[at..][..count]);
-            self.taken = self.taken.wrapping_add(count);
-        }
+    unsafe fn oldest(&self) -> &Kept {
+        // SAFETY: written when it was put, and not taken yet, by the contract of this function.
+        unsafe { self.kept[self.taken & self.mask()].assume_init_ref() }
     }
 }
 
@@ -144,8 +123,8 @@ mod tests {
         }
     }
 
-    fn read(ring: &mut Ring, most: usize) -> Vec<(u64, u64, fi_addr_t)> {
-        let words = ring.format().size() / 8;
+    fn read(ring: &mut Ring, format: Format, most: usize) -> Vec<(u64, u64, fi_addr_t)> {
+        let words = format.size() / 8;
         let mut memory = vec![0_u64; words * most];
         let mut senders = vec![0; most];
         // SAFETY: both have room for `most`.
@@ -157,7 +136,7 @@ mod tests {
                 senders.as_mut_ptr(),
             )
         };
-        ring.take(&mut outlet);
+        ring.take(format, &mut outlet);
         let count = outlet.written();
         (0..count)
             .map(|at| (memory[at * words], memory[(at + 1) * words - 1], senders[at]))
@@ -166,14 +145,14 @@ mod tests {
 
     #[test]
     fn entries_come_out_in_order_over_the_end_of_the_memory_and_through_growth() {
-        let mut ring = Ring::new(Format::Tagged, 16);
+        let mut ring = Ring::new(16);
         let (mut next_in, mut next_out) = (0, 0);
         for turn in 0..200 {
             for _ in 0..1 + turn % 13 {
                 ring.push(&entry(next_in), next_in + 7);
                 next_in += 1;
             }
-            for (context, tag, sender) in read(&mut ring, 1 + turn as usize % 11) {
+            for (context, tag, sender) in read(&mut ring, Format::Tagged, 1 + turn as usize % 11) {
                 assert_eq!((context, tag, sender), (next_out, !next_out, next_out + 7));
                 next_out += 1;
             }
@@ -185,10 +164,10 @@ mod tests {
     #[test]
     fn short_formats_take_their_words_alone() {
         for format in [Format::Context, Format::Message, Format::Data] {
-            let mut ring = Ring::new(format, 1);
+            let mut ring = Ring::new(1);
             (1..=16).for_each(|number| ring.push(&entry(number), 0));
             assert_eq!(ring.places(), 16, "it has not grown");
-            let contexts: Vec<u64> = read(&mut ring, 99)
+            let contexts: Vec<u64> = read(&mut ring, format, 99)
                 .into_iter()
                 .map(|(context, ..)| context)
                 .collect();

@@ -54,7 +54,7 @@ impl State {
         to: EndpointNumber,
         space: Space,
         room: Room,
-        receive: Receive,
+        receive: &Receive,
     ) -> Result<isize> {
         let endpoint = self.endpoints.find(to)?;
         let side = endpoint.receiving()?;
@@ -73,10 +73,10 @@ impl State {
                 let pml = self.member.pml();
                 pml.recv_loan_notified(from, context, receive.tag, receive.ignore, loan)
             }
-            Room::Pieces(_) => self.receive_pieces(from, context, room, &receive),
+            Room::Pieces(_) => self.receive_pieces(from, context, room, receive),
         };
         let request = posted.map_err(|error| refused(&error))?;
-        self.posted(to, space, &receive, side, request, names);
+        self.posted(to, space, receive, side, request, names);
         Ok(0)
     }
 
@@ -135,7 +135,7 @@ impl State {
         &mut self,
         to: EndpointNumber,
         room: Room,
-        receive: Receive,
+        receive: &Receive,
         side: Side,
         from: Source,
     ) -> Result<isize> {

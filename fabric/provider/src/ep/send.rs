@@ -100,9 +100,9 @@ impl State {
         from: EndpointNumber,
         space: Space,
         loan: ConstLoan,
-        send: Send,
+        send: &Send,
     ) -> Result<isize> {
-        let (side, route) = self.start(from, &send)?;
+        let (side, route) = self.start(from, send)?;
         let context = space.context(route.endpoint, from);
         if !waits_for_peer(send.flags) {
             let pml = self.member.pml();
@@ -111,7 +111,7 @@ impl State {
                 _ => pml.send_with_more(route.rank, context, send.tag, loan),
             };
             if left {
-                self.done(side, space, &send, loan.len());
+                self.done(side, space, send, loan.len());
                 return Ok(0);
             }
         }
@@ -127,14 +127,14 @@ impl State {
         from: EndpointNumber,
         space: Space,
         bytes: Bytes,
-        send: Send,
+        send: &Send,
     ) -> Result<isize> {
         if let Bytes::One(loan) = bytes
             && send.flags & FI_INJECT == 0
         {
             return self.send(from, space, loan, send);
         }
-        let (side, route) = self.start(from, &send)?;
+        let (side, route) = self.start(from, send)?;
         self.send_slowly(from, space, bytes, send, side, route)
     }
 
@@ -218,7 +218,7 @@ impl State {
         from: EndpointNumber,
         space: Space,
         bytes: Bytes,
-        send: Send,
+        send: &Send,
         side: Side,
         route: Route,
     ) -> Result<isize> {
@@ -252,10 +252,10 @@ impl State {
             self.member.pml().flush();
         }
         match sent {
-            Ok(Sent::Done) => self.done(side, space, &send, length as usize),
-            Ok(Sent::Pending(request)) => self.pending(from, side, space, &send, request),
+            Ok(Sent::Done) => self.done(side, space, send, length as usize),
+            Ok(Sent::Pending(request)) => self.pending(from, side, space, send, request),
             Err(error) if must_wait(&error) => return Err(Errno(FI_EAGAIN)),
-            Err(error) => self.not_sent(from, side, space, &send, &error),
+            Err(error) => self.not_sent(from, side, space, send, &error),
         }
         Ok(0)
     }

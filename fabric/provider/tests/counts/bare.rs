@@ -26,7 +26,7 @@ struct End {
 
 /// Two members that have met.
 pub(crate) struct Members {
-    ends: [End; 2],
+    ends: [Box<End>; 2],
 }
 
 impl Members {
@@ -40,12 +40,14 @@ impl Members {
         ];
         let mut peers = peers.into_iter();
         Self {
-            ends: members.map(|member| End {
-                member,
-                peer: peers.next().unwrap(),
-                polls: 0,
-                bytes: ConstLoan::of_static(vec![7; length].leak()),
-                room: MutLoan::of_static(vec![0; length].leak()),
+            ends: members.map(|member| {
+                Box::new(End {
+                    member,
+                    peer: peers.next().unwrap(),
+                    polls: 0,
+                    bytes: ConstLoan::of_static(vec![7; length].leak()),
+                    room: MutLoan::of_static(vec![0; length].leak()),
+                })
             }),
         }
     }

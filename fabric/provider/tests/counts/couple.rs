@@ -1,6 +1,7 @@
 //! Two domains in one thread, without libfabric: the library of the provider is a part of this program.
 
 use std::ffi::c_void;
+use std::mem::MaybeUninit;
 use std::ptr;
 
 use libfabric_sys::*;
@@ -26,6 +27,13 @@ pub(crate) struct Wants {
     pub(crate) sources: bool,
 }
 
+/// Calls an entry of a table as the inline functions of the C headers do: nothing is checked.
+macro_rules! call {
+    ($object:expr, $table:ident.$entry:ident($($argument:expr),* $(,)?)) => {
+        ((*(*$object).$table).$entry.unwrap_unchecked())($object, $($argument),*)
+    };
+}
+
 /// One endpoint, with everything that it needs.
 #[derive(Debug)]
 pub(crate) struct End {
@@ -38,6 +46,7 @@ pub(crate) struct End {
     peer: fi_addr_t,
     from: fi_addr_t,
     ignore: u64,
+    names_senders: bool,
     bytes: &'static [u8],
     room: *mut u8,
 }
@@ -45,13 +54,13 @@ pub(crate) struct End {
 /// Two endpoints that have met.
 #[derive(Debug)]
 pub(crate) struct Couple {
-    pub(crate) ends: [End; 2],
+    pub(crate) ends: [Box<End>; 2],
 }
 
 impl Couple {
     /// Opens both, for messages of this length.
     pub(crate) fn meet(wants: &Wants, length: usize) -> Self {
-        let mut ends = [(); 2].map(|()| End::open(wants, length));
+        let mut ends = [(); 2].map(|()| Box::new(End::open(wants, length)));
         let names = [ends[0].name(), ends[1].name()];
         ends[0].insert(&names[1], wants);
         ends[1].insert(&names[0], wants);
@@ -60,7 +69,7 @@ impl Couple {
 
     /// Closes both endpoints.
     pub(crate) fn close(self) {
-        self.ends.iter().for_each(End::close);
+        self.ends.iter().for_each(|end| end.close());
     }
 }
 
@@ -89,7 +98,11 @@ fn entry(wants: &Wants) -> *mut fi_info {
     // SAFETY: an entry with all its attributes, which is ours now.
     unsafe {
         (*(*info).domain_attr).threading = FI_THREAD_DOMAIN;
-        for (wanted, flag) in [(wants.directed, FI_DIRECTED_RECV), (wants.sources, FI_SOURCE)] {
+        let optional = [
+            (wants.directed, FI_DIRECTED_RECV),
+            (wants.sources, FI_SOURCE | FI_SOURCE_ERR),
+        ];
+        for (wanted, flag) in optional {
             (*info).caps &= !flag;
             if wanted {
                 (*info).caps |= flag;
@@ -162,6 +175,7 @@ impl End {
             peer: FI_ADDR_NOTAVAIL,
             from: FI_ADDR_UNSPEC,
             ignore: if wants.exact { 0 } else { IGNORE },
+            names_senders: wants.sources,
             bytes: vec![7; length].leak(),
             room: vec![0; length].leak().as_mut_ptr(),
         }
@@ -200,15 +214,9 @@ impl End {
         let (room, length, null) = (self.room.cast(), self.bytes.len(), ptr::null_mut());
         // SAFETY: the memory lives as long as the process.
         let result = unsafe {
-            fi_trecv(
+            call!(
                 self.endpoint,
-                room,
-                length,
-                null,
-                self.from,
-                TAG,
-                self.ignore,
-                null,
+                tagged.recv(room, length, null, self.from, TAG, self.ignore, null)
             )
         };
         assert_eq!(result, 0, "fi_trecv");
@@ -218,7 +226,7 @@ impl End {
     pub(crate) fn receive(&self) {
         let (room, length, null) = (self.room.cast(), self.bytes.len(), ptr::null_mut());
         // SAFETY: the memory lives as long as the process.
-        let result = unsafe { fi_recv(self.endpoint, room, length, null, self.from, null) };
+        let result = unsafe { call!(self.endpoint, msg.recv(room, length, null, self.from, null)) };
         assert_eq!(result, 0, "fi_recv");
     }
 
@@ -237,44 +245,60 @@ impl End {
     pub(crate) fn send_tagged(&self) {
         let (from, length, null) = (self.bytes.as_ptr().cast(), self.bytes.len(), ptr::null_mut());
         // SAFETY: the memory lives as long as the process.
-        self.retry(|| unsafe { fi_tsend(self.endpoint, from, length, null, self.peer, TAG, null) });
+        self.retry(|| unsafe {
+            call!(
+                self.endpoint,
+                tagged.send(from, length, null, self.peer, TAG, null)
+            )
+        });
     }
 
     /// Sends by fi_send.
     pub(crate) fn send(&self) {
         let (from, length, null) = (self.bytes.as_ptr().cast(), self.bytes.len(), ptr::null_mut());
         // SAFETY: the memory lives as long as the process.
-        self.retry(|| unsafe { fi_send(self.endpoint, from, length, null, self.peer, null) });
+        self.retry(|| unsafe { call!(self.endpoint, msg.send(from, length, null, self.peer, null)) });
     }
 
     /// Sends by fi_tinject.
     pub(crate) fn inject_tagged(&self) {
         let (from, length) = (self.bytes.as_ptr().cast(), self.bytes.len());
         // SAFETY: the memory lives as long as the process.
-        self.retry(|| unsafe { fi_tinject(self.endpoint, from, length, self.peer, TAG) });
+        self.retry(|| unsafe { call!(self.endpoint, tagged.inject(from, length, self.peer, TAG)) });
     }
 
     /// Sends by fi_tsenddata.
     pub(crate) fn send_tagged_data(&self) {
         let (from, length, null) = (self.bytes.as_ptr().cast(), self.bytes.len(), ptr::null_mut());
         // SAFETY: the memory lives as long as the process.
-        self.retry(|| unsafe { fi_tsenddata(self.endpoint, from, length, null, DATA, self.peer, TAG, null) });
+        self.retry(|| unsafe {
+            call!(
+                self.endpoint,
+                tagged.senddata(from, length, null, DATA, self.peer, TAG, null)
+            )
+        });
     }
 
     /// Makes progress; no entry is read.
     pub(crate) fn advance(&self) {
         // SAFETY: no entry is read.
-        unsafe { fi_cq_read(self.queue, ptr::null_mut(), 0) };
+        unsafe { call!(self.queue, ops.read(ptr::null_mut(), 0)) };
     }
 
     /// Reads the queue until it has an entry; the other end makes progress meanwhile.
     pub(crate) fn read_entry(&self, other: &Self) {
-        let mut entry: fi_cq_tagged_entry = Layout::zeroed();
-        let to = (&raw mut entry).cast();
+        let mut entry = MaybeUninit::<fi_cq_tagged_entry>::uninit();
+        let to = entry.as_mut_ptr().cast();
         let mut sender = FI_ADDR_NOTAVAIL;
         loop {
-            // SAFETY: room for one entry of the queue's format, and for its sender.
-            match unsafe { fi_cq_readfrom(self.queue, to, 1, &raw mut sender) } {
+            let read = if self.names_senders {
+                // SAFETY: room for one entry of the queue's format, and for its sender.
+                unsafe { call!(self.queue, ops.readfrom(to, 1, &raw mut sender)) }
+            } else {
+                // SAFETY: room for one entry of the queue's format.
+                unsafe { call!(self.queue, ops.read(to, 1)) }
+            };
+            match read {
                 1 => return,
                 again if again == -(FI_EAGAIN as isize) => other.advance(),
                 other => panic!("fi_cq_read: {other}"),
