@@ -4,8 +4,8 @@ use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
-use std::sync::{Mutex, OnceLock, PoisonError, TryLockError};
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use doorbell_pml::{Delivery, RequestId};
 use libfabric_sys::*;
@@ -18,7 +18,7 @@ use crate::ep::{self, Endpoints};
 use crate::eq::EventQueue;
 use crate::errno::{Answer, Errno, Result};
 use crate::fabric::{self, Fabric};
-use crate::fence::Fence;
+use crate::fence::{Fence, guard};
 use crate::info::offer;
 use crate::member::Member;
 use crate::mr::{self, Registrations};
@@ -26,6 +26,7 @@ use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back};
 use crate::ops::Operations;
 use crate::refuse::{self, Table};
 use crate::sleep::Arming;
+use crate::turns::{Turn, Turns, is_single_threaded};
 use crate::{exit, log, params, wait};
 
 /// How long an end waits until what was accepted has left.
@@ -46,8 +47,8 @@ pub(crate) struct Domain {
     names: OwnNames,
     /// Where registrations report that they are done, instead of at their call.
     registration_events: OnceLock<Held<EventQueue>>,
-    /// Held by each call, unless the client promises that it makes one call at a time.
-    lock: Option<Mutex<()>>,
+    /// Of its calls: by a lock, unless the client promises that it makes one call at a time.
+    turns: Turns,
     state: UnsafeCell<State>,
 }
 
@@ -124,42 +125,40 @@ impl Domain {
 
     #[inline]
     fn enter<A: Answer>(&self, call: &'static str, work: impl FnOnce(&mut State) -> Result<A>) -> A {
-        self.fence.run(call, || {
-            let _guard = self
-                .lock
-                .as_ref()
-                .map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner));
-            // SAFETY: the lock is held, or the client makes one call at a time, as it promised by the model
-            // FI_THREAD_DOMAIN; and no call runs another one.
+        self.turns.begin();
+        // A thread of the parent may have held the lock at the fork, so the fence keeps a child from waiting
+        // for it.
+        let answer = self.fence.run(call, || {
+            let _turn = self.turns.take(|| self.fence.check(call))?;
+            // SAFETY: the turn is by the lock, or by the client's promise to make one call at a time
+            // (FI_THREAD_DOMAIN); no call runs another one. The end of the process, which may be in another
+            // thread, has closed the fence before, or waits until this call has ended (`turns`).
             work(unsafe { &mut *self.state.get() })
-        })
+        });
+        self.turns.end();
+        answer
     }
 
     /// Runs a call that polls: while another one runs, there is nothing to read yet.
     #[inline]
     pub(crate) fn poll(&self, call: &'static str, work: impl FnOnce(&mut State) -> Result<isize>) -> isize {
-        self.fence.run(call, || {
-            let _guard = match self.lock.as_ref().map(Mutex::try_lock) {
-                None => None,
-                Some(Ok(guard)) => Some(guard),
-                Some(Err(TryLockError::Poisoned(poisoned))) => Some(poisoned.into_inner()),
-                Some(Err(TryLockError::WouldBlock)) => return Err(Errno(FI_EAGAIN)),
-            };
+        self.turns.begin();
+        let answer = self.fence.run(call, || {
+            let _turn = self.turns.try_take(|| self.fence.check(call))?;
             // SAFETY: as for `run`.
             work(unsafe { &mut *self.state.get() }.awake())
-        })
+        });
+        self.turns.end();
+        answer
     }
 
-    /// Sends what was accepted, at the end of a process that has not closed the domain. While another call
-    /// runs, whose thread will not return, nothing can be done; nor in a child, to which it does not belong.
-    pub(crate) fn leave(&self) {
-        if !self.fence.is_open() {
-            return;
+    /// Waits until the end of the process touches no memory of the client any more, where it has closed the
+    /// fence.
+    pub(crate) fn wait_for_end(&self) {
+        let until = Instant::now() + LINGER;
+        while self.fence.is_leaving() && Instant::now() < until {
+            std::thread::yield_now();
         }
-        self.poll("the end of the process", |state| {
-            state.member.close(LINGER);
-            Ok(0)
-        });
     }
 
     /// Runs the end of an object of the domain. Where no call may run, the object's part of the state is left
@@ -259,7 +258,10 @@ unsafe fn enter(
         chooses_keys: wanted.mr_mode & FI_MR_PROV_KEY != 0 || wanted.mr_mode == FI_MR_BASIC,
         names: OwnNames::new(wanted.format, wanted.source.as_ref()),
         registration_events: OnceLock::new(),
-        lock: (wanted.threading != FI_THREAD_DOMAIN).then(Mutex::default),
+        turns: match wanted.threading {
+            FI_THREAD_DOMAIN => Turns::by_promise(),
+            _ => Turns::by_lock(),
+        },
         state: UnsafeCell::new(State {
             member,
             queues: Queues::default(),
@@ -432,10 +434,19 @@ pub(crate) unsafe fn of<'a>(domain: *mut fid_domain) -> &'a Domain {
 }
 
 unsafe extern "C" fn close(domain: *mut fid) -> c_int {
-    // SAFETY: the table belongs to domains.
+    // SAFETY: the table belongs to domains; the reference ends before the domain is taken back.
+    let object = unsafe { of(domain.cast()) };
+    if object.uses.count() > 0 {
+        return -FI_EBUSY;
+    }
+    if !object.fence.is_open() || !exit::forget(object) {
+        // It is the parent's, a panic has left it in an unknown state, or the end of the process still uses
+        // it: it stays as it is.
+        return 0;
+    }
+    // SAFETY: as above.
     match unsafe { take_back::<Domain>(domain) } {
         Ok(object) => {
-            exit::forget(&object);
             let call = "fi_close of a domain";
             Fence::close(
                 object,
@@ -450,3 +461,66 @@ unsafe extern "C" fn close(domain: *mut fid) -> c_int {
         Err(errno) => -errno.0,
     }
 }
+
+/// The end of a domain that is open when the process ends: it sends what it has accepted.
+pub(crate) struct Leave<'a> {
+    domain: &'a Domain,
+    until: Instant,
+    turn: Option<Turn<'a>>,
+    /// Whether calls that are under way are seen.
+    is_sure: bool,
+}
+
+impl<'a> Leave<'a> {
+    /// Closes a domain to calls. `None` for one in which none may run: of a parent, or after a panic.
+    pub(crate) fn begin(domain: &'a Domain, began: Instant) -> Option<Self> {
+        domain.fence.begin_to_leave().then(|| Self {
+            domain,
+            until: began + LINGER,
+            turn: None,
+            is_sure: domain.turns.find_calls(),
+        })
+    }
+
+    /// Makes a pass. Returns whether all has been sent, or cannot be.
+    pub(crate) fn pass(&mut self) -> bool {
+        if self.turn.is_none() && self.is_sure {
+            self.turn = self.domain.turns.last();
+        }
+        if !self.domain.fence.is_leaving() {
+            // The last call has panicked.
+            return true;
+        }
+        if self.turn.is_none() {
+            return self.gives_up();
+        }
+        let passed: c_int = guard("the end of the process", || {
+            // SAFETY: the turn is this one's, and stays so; no later call passes the fence.
+            let state = unsafe { &mut *self.domain.state.get() };
+            Ok(c_int::from(state.member.close_pass(self.until)))
+        });
+        passed != 0
+    }
+
+    /// Whether there is no point in waiting for a call that is under way. One of this thread, which a handler
+    /// of a signal has interrupted, does not go on.
+    #[cold]
+    fn gives_up(&self) -> bool {
+        let is_over = !self.is_sure || is_single_threaded() || Instant::now() >= self.until;
+        if is_over {
+            log::info(FI_LOG_DOMAIN, || {
+                "the end of the process: a call is under way, so what was accepted is not sent".to_owned()
+            });
+        }
+        is_over
+    }
+}
+
+impl Drop for Leave<'_> {
+    fn drop(&mut self) {
+        self.domain.fence.has_left();
+    }
+}
+
+#[cfg(test)]
+mod tests;

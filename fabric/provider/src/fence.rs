@@ -2,13 +2,17 @@
 //!
 //! An object opened before a `fork` belongs to the parent: its descriptors and its shared memory are the
 //! parent's. The child may close such objects, which does nothing, and may open its own.
+//!
+//! While a process ends, exit(3) sends what its domains have accepted, and other threads still make calls.
+//! Their fences are closed before, and a call is -FI_EAGAIN then: some clients end the process by themselves,
+//! with another exit status, where a call fails by any other number.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
-use libfabric_sys::{FI_EOPBADSTATE, FI_EOTHER, FI_LOG_CORE};
+use libfabric_sys::{FI_EAGAIN, FI_EOPBADSTATE, FI_EOTHER, FI_LOG_CORE};
 
 use crate::errno::{Answer, Errno, Result};
 
@@ -20,6 +24,10 @@ static WARNED: AtomicBool = AtomicBool::new(false);
 static LAST_PANIC: Mutex<String> = Mutex::new(String::new());
 /// The generation of a fence that a panic has closed.
 const CLOSED: u32 = u32::MAX;
+/// The generation of a fence whose domain sends what it has accepted, at the end of the process.
+const LEAVING: u32 = u32::MAX - 1;
+/// The generation of a fence whose domain has done that.
+const LEFT: u32 = u32::MAX - 2;
 
 /// What keeps the calls of one fabric or domain apart from forks and panics.
 #[derive(Debug)]
@@ -48,6 +56,27 @@ impl Fence {
         }
     }
 
+    /// Closes it to calls at the end of the process. Returns whether calls could run until now.
+    pub(crate) fn begin_to_leave(&self) -> bool {
+        let open = GENERATION.load(Ordering::Relaxed);
+        self.replace(open, LEAVING)
+    }
+
+    /// The domain has sent what it had accepted, or cannot.
+    pub(crate) fn has_left(&self) {
+        self.replace(LEAVING, LEFT);
+    }
+
+    /// Whether the domain is sending what it has accepted, at the end of the process. Not after a panic.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.generation.load(Ordering::Acquire) == LEAVING
+    }
+
+    fn replace(&self, old: u32, new: u32) -> bool {
+        let (done, not) = (Ordering::AcqRel, Ordering::Relaxed);
+        self.generation.compare_exchange(old, new, done, not).is_ok()
+    }
+
     /// Closes an object: `give_up` frees it. An object of the parent, and one that a panic has left in an
     /// unknown state, is not freed: it stays as it is.
     pub(crate) fn close<T>(
@@ -69,10 +98,24 @@ impl Fence {
         self.generation.load(Ordering::Relaxed) == GENERATION.load(Ordering::Relaxed)
     }
 
+    /// Whether a call may go on that has waited.
+    ///
+    /// # Errors
+    /// The number for a call that may not.
+    pub(crate) fn check(&self, call: &'static str) -> Result<()> {
+        match self.is_open() {
+            true => Ok(()),
+            false => Err(self.refusal(call)),
+        }
+    }
+
+    /// Why a call may not run.
     #[cold]
     fn refusal(&self, call: &'static str) -> Errno {
-        if self.generation.load(Ordering::Relaxed) == CLOSED {
-            return Errno(FI_EOTHER);
+        match self.generation.load(Ordering::Relaxed) {
+            CLOSED => return Errno(FI_EOTHER),
+            LEAVING | LEFT => return Errno(FI_EAGAIN),
+            _ => {}
         }
         if !WARNED.swap(true, Ordering::Relaxed) {
             crate::log::warn(
@@ -130,7 +173,7 @@ pub(crate) fn install() {
 }
 
 extern "C" fn in_child() {
-    // The generation of a closed fence is never reached.
+    // The generations of closed fences are never reached.
     GENERATION.fetch_add(1, Ordering::Relaxed);
     WARNED.store(false, Ordering::Relaxed);
 }
@@ -153,5 +196,22 @@ mod tests {
         assert!(!fence.is_open());
         assert_eq!(fence.run::<c_int>("a call", || Ok(3)), -FI_EOTHER);
         assert_eq!(guard::<c_int>("a call", || panic!("on purpose")), -FI_EOTHER);
+    }
+
+    #[test]
+    fn calls_wait_for_ever_while_the_process_ends() {
+        let fence = Fence::new();
+        assert!(fence.begin_to_leave() && fence.is_leaving() && !fence.is_open());
+        assert!(!fence.begin_to_leave(), "once");
+        assert_eq!(fence.run::<c_int>("a call", || Ok(3)), -FI_EAGAIN);
+        fence.has_left();
+        assert!(!fence.is_leaving());
+        assert_eq!(fence.run::<c_int>("a call", || Ok(3)), -FI_EAGAIN);
+        // One that a panic has closed stays so.
+        let fence = Fence::new();
+        let _: c_int = fence.run("a call", || panic!("on purpose"));
+        fence.has_left();
+        assert!(!fence.begin_to_leave() && !fence.is_leaving());
+        assert_eq!(fence.run::<c_int>("a call", || Ok(3)), -FI_EOTHER);
     }
 }

@@ -11,8 +11,8 @@
 //! # Objects
 //! An object is a structure of libfabric with our fields behind it (`object`). All objects of a domain share
 //! its state (`domain`): the member that owns the rails, the queues and the endpoints. A call enters it
-//! through `Domain::run`, which holds the domain's lock where the client's threading model needs one, and
-//! through the fence (`fence`), which no unwind passes.
+//! through `Domain::run`: in its turn, by the domain's lock where the client's threading model needs one
+//! (`turns`), and through the fence (`fence`), which no unwind passes.
 //!
 //! # Tables
 //! Every entry of every table is set, and each table is followed by spare refusing entries, since the headers
@@ -20,7 +20,7 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `errno`, `fence`, `object`, `refuse` | what every call and every object need |
+//! | `errno`, `fence`, `turns`, `object`, `refuse` | what every call and every object need |
 //! | `log`, `params` | libfabric's own log and parameters, where it is found |
 //! | `address` | the names of endpoints, in the formats that clients have |
 //! | `info/` | getinfo: what is offered, and the matching of hints |
@@ -62,6 +62,7 @@ mod params;
 mod refuse;
 mod sleep;
 mod tagged;
+mod turns;
 mod wait;
 mod waitable;
 

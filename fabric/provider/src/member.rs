@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doorbell_job::Config;
 use doorbell_job::error::Error;
@@ -134,6 +134,11 @@ impl Member {
     /// Sends what was accepted, for at most `limit`.
     pub(crate) fn close(&mut self, limit: Duration) {
         self.inner.close(limit);
+    }
+
+    /// Does a part of that. Returns whether it is done, or the time is over; then the rails are closed.
+    pub(crate) fn close_pass(&mut self, until: Instant) -> bool {
+        self.inner.close_pass(until)
     }
 
     /// A peer in words.

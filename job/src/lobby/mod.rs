@@ -231,19 +231,29 @@ impl<L: MemberLayer> Member<L> {
 
     /// Sends what was accepted, for at most `limit`, and closes the connections to the peers.
     pub fn close(&mut self, limit: Duration) {
-        if !self.layer.is_here() {
-            return;
-        }
-        let by = self.clock.now() + limit;
         let until = Instant::now() + limit;
-        while !self.layer.close(self.clock.now(), by) && Instant::now() < until {
-            let now = self.clock.now();
-            self.desk.serve();
-            self.layer.tend(&self.desk, now);
-            self.attend(now);
-            self.layer.poll();
+        while !self.close_pass(until) {
             std::thread::yield_now();
         }
+    }
+
+    /// Does a part of [`Member::close`], for callers that close several. Returns whether it is done, or the
+    /// time is over; then it is not to be called again.
+    pub fn close_pass(&mut self, until: Instant) -> bool {
+        if !self.layer.is_here() {
+            return true;
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        let now = self.clock.now();
+        if self.layer.close(now, now + left) || left.is_zero() {
+            return true;
+        }
+        let now = self.clock.now();
+        self.desk.serve();
+        self.layer.tend(&self.desk, now);
+        self.attend(now);
+        self.layer.poll();
+        false
     }
 
     /// Leaves the rails to the system at the end of the process, since dropping them may wait for a peer.

@@ -523,6 +523,8 @@ fn shut(object: &EndpointObject) {
         state.endpoints.remove(number);
         Ok(0)
     });
+    // The end of the process, in another thread, may still read what was posted.
+    object.domain.wait_for_end();
 }
 
 impl State {

@@ -37,6 +37,63 @@ fn what_was_injected_before_an_exit_without_a_close_arrives() {
     injects_and_ends(test, std::mem::forget);
 }
 
+/// The first injects messages that no shared memory holds, and ends while threads of it poll; the second
+/// reads them after the first has begun to end.
+fn ends_beside_pollers(test: &str, threading: fi_threading, pollers: usize) {
+    run(test, |mut role, library| {
+        let wants = Wants {
+            threading,
+            ..Wants::default()
+        };
+        let client = Client::meet(&mut role, library, &wants);
+        if role.is_first() {
+            // They have met.
+            client.expect(&pattern(8, 0), None);
+            let mut count = 0_u32;
+            let bytes = pattern(4000, 1);
+            // SAFETY: the memory is used during the call.
+            while unsafe { fi_inject(client.endpoint.0, bytes.as_ptr().cast(), 4000, client.peer) } == 0 {
+                count += 1;
+            }
+            role.exchange(&count.to_le_bytes());
+            let queue = client.queue.0.expose_provenance();
+            std::mem::forget(client);
+            // They do not end, so the end of the process comes in the middle of a call.
+            let poll = move || {
+                loop {
+                    let queue = std::ptr::with_exposed_provenance_mut(queue);
+                    // SAFETY: the queue stays open; no entry is read.
+                    let read = unsafe { fi_cq_read(queue, std::ptr::null_mut(), 0) };
+                    // A client would take another failure for a broken queue.
+                    assert_eq!(read, -(FI_EAGAIN as isize));
+                }
+            };
+            (0..pollers).for_each(|_| drop(std::thread::spawn(poll)));
+            // They have begun.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        } else {
+            client.send(&pattern(8, 0), None);
+            let count = u32::from_le_bytes(role.exchange(&[0; 4]).try_into().unwrap());
+            assert!(count > 200, "more than the rail holds: {count}");
+            // Not more than to let the other one come to its end.
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            (0..count).for_each(|_| _ = client.expect(&pattern(4000, 1), None));
+        }
+    });
+}
+
+#[test]
+fn what_was_injected_before_an_exit_beside_a_poller_arrives() {
+    let test = "ends::what_was_injected_before_an_exit_beside_a_poller_arrives";
+    ends_beside_pollers(test, FI_THREAD_DOMAIN, 1);
+}
+
+#[test]
+fn what_was_injected_before_an_exit_beside_pollers_with_a_lock_arrives() {
+    let test = "ends::what_was_injected_before_an_exit_beside_pollers_with_a_lock_arrives";
+    ends_beside_pollers(test, FI_THREAD_SAFE, 4);
+}
+
 #[test]
 fn an_endpoint_is_closed_with_receives_under_way() {
     run(
