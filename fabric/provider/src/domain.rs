@@ -7,6 +7,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use doorbell_job::Config;
 use doorbell_pml::{Delivery, RequestId};
 use libfabric_sys::*;
 
@@ -25,12 +26,9 @@ use crate::mr::{self, Registrations};
 use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back};
 use crate::ops::Operations;
 use crate::refuse::{self, Table};
-use crate::sleep::Arming;
+use crate::sleep::{Arming, Spin};
 use crate::turns::{Turn, Turns, is_single_threaded};
-use crate::{exit, log, params, wait};
-
-/// How long an end waits until what was accepted has left.
-const LINGER: Duration = Duration::from_secs(2);
+use crate::{exit, log, params, sleep, wait};
 
 /// A domain: one member, and the state that its objects share.
 #[repr(C)]
@@ -49,6 +47,10 @@ pub(crate) struct Domain {
     registration_events: OnceLock<Held<EventQueue>>,
     /// Of its calls: by a lock, unless the client promises that it makes one call at a time.
     turns: Turns,
+    /// How long an end waits until what was accepted has left: the setting `wait.close`.
+    linger: Duration,
+    /// How long a call that waits looks before it sleeps: the setting `progress.spins`.
+    spin: Spin,
     state: UnsafeCell<State>,
 }
 
@@ -76,6 +78,8 @@ pub(crate) struct State {
     /// Passes since the start, and those since one has found something.
     pub(crate) looks: u32,
     pub(crate) idle: u32,
+    /// How many of the latter, before those with the clock yield the core.
+    pub(crate) idle_most: u32,
     /// Whether peers are to ring.
     pub(crate) arming: Arming,
 }
@@ -155,7 +159,7 @@ impl Domain {
     /// Waits until the end of the process touches no memory of the client any more, where it has closed the
     /// fence.
     pub(crate) fn wait_for_end(&self) {
-        let until = Instant::now() + LINGER;
+        let until = Instant::now() + self.linger;
         while self.fence.is_leaving() && Instant::now() < until {
             std::thread::yield_now();
         }
@@ -191,6 +195,16 @@ impl Domain {
     /// Returns the API level of the client.
     pub(crate) fn level(&self) -> Level {
         self.level
+    }
+
+    /// How long a call that waits looks before it sleeps.
+    pub(crate) fn spin(&self) -> Spin {
+        self.spin
+    }
+
+    /// How long an end waits until what was accepted has left.
+    pub(crate) fn linger(&self) -> Duration {
+        self.linger
     }
 
     /// Returns the names of its endpoints.
@@ -241,10 +255,13 @@ unsafe fn enter(
     unsafe { give(domain, ptr::null_mut()) }?;
     // SAFETY: an entry of fi_getinfo(3), or null.
     let wanted = unsafe { Wanted::read(info) }?;
-    let member = wanted.enter().map_err(|error| {
+    let refuse = |error: doorbell_job::Error| {
         log::warn(FI_LOG_DOMAIN, &format!("fi_domain: {error}; {}", error.remedy()));
         errno_of(&error)
-    })?;
+    };
+    let config = params::config().map_err(refuse)?;
+    let member = wanted.enter(&config).map_err(refuse)?;
+    let spins = *config.progress.spins.get();
     let object = Box::new(Domain {
         head: Head::new(fid_domain {
             fid: object::head::<Domain>(context, &FI),
@@ -262,6 +279,8 @@ unsafe fn enter(
             FI_THREAD_DOMAIN => Turns::by_promise(),
             _ => Turns::by_lock(),
         },
+        linger: *config.wait.close.get(),
+        spin: Spin::of(spins),
         state: UnsafeCell::new(State {
             member,
             queues: Queues::default(),
@@ -274,6 +293,7 @@ unsafe fn enter(
             parked: None,
             looks: 0,
             idle: 0,
+            idle_most: spins.unwrap_or(sleep::IDLE),
             arming: Arming::default(),
         }),
     });
@@ -333,15 +353,15 @@ impl Wanted {
     }
 
     /// Opens the rails, at the port of the source address where it has one.
-    fn enter(&self) -> std::result::Result<Member, doorbell_job::Error> {
+    fn enter(&self, config: &Config) -> std::result::Result<Member, doorbell_job::Error> {
         let port = self.source.as_ref().and_then(Given::port);
         if self.format != Format::Ours {
-            return Member::enter_at(params::config()?, port);
+            return Member::enter_at(config.clone(), port);
         }
         let Some(port) = port else {
-            return Member::enter(params::config()?);
+            return Member::enter(config.clone());
         };
-        match Member::enter_at(params::config()?, Some(port)) {
+        match Member::enter_at(config.clone(), Some(port)) {
             // A client that exchanges addresses passes a port, too, on each side the same one.
             Err(error) if errno_of(&error) == Errno(FI_EADDRINUSE) => {
                 log::info(FI_LOG_DOMAIN, || {
@@ -349,7 +369,7 @@ impl Wanted {
                         "port {port} has another process: this one is reached by the name of fi_getname alone"
                     )
                 });
-                Member::enter(params::config()?)
+                Member::enter(config.clone())
             }
             result => result,
         }
@@ -453,7 +473,8 @@ unsafe extern "C" fn close(domain: *mut fid) -> c_int {
                 |object| &object.fence,
                 call,
                 |mut object| {
-                    object.state.get_mut().member.close(LINGER);
+                    let linger = object.linger;
+                    object.state.get_mut().member.close(linger);
                     Ok(0)
                 },
             )
@@ -476,7 +497,7 @@ impl<'a> Leave<'a> {
     pub(crate) fn begin(domain: &'a Domain, began: Instant) -> Option<Self> {
         domain.fence.begin_to_leave().then(|| Self {
             domain,
-            until: began + LINGER,
+            until: began + domain.linger,
             turn: None,
             is_sure: domain.turns.find_calls(),
         })

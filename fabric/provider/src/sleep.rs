@@ -25,16 +25,54 @@ use crate::domain::{Domain, State};
 use crate::errno::{Answer, Errno, Result};
 use crate::wait::{WaitKind, WaitSet};
 
-/// How long a call spins before it sleeps.
-const SPIN: Duration = Duration::from_micros(100);
 /// Looks between two readings of the clock.
-const LOOKS: u32 = 64;
+const LOOKS: u64 = 64;
 /// The longest sleep without a look.
 const LONGEST: Duration = Duration::from_secs(1);
 /// Passes without the clock, for one with it.
 const KEEP: u32 = 64;
-/// Passes in a row that find nothing, before those with the clock yield the core: some ten microseconds.
-const IDLE: u32 = 512;
+/// Passes in a row that find nothing, before those with the clock yield the core, where the setting
+/// `progress.spins` is automatic: some ten microseconds.
+pub(crate) const IDLE: u32 = 512;
+
+/// How long a call that waits looks before it sleeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spin {
+    /// It looks for this time.
+    For(Duration),
+    /// It looks this many times.
+    Looks(u32),
+    /// It never sleeps.
+    Always,
+}
+
+impl Spin {
+    /// By the setting `progress.spins`, of which the largest number means always, as for every other wait.
+    pub(crate) fn of(spins: Option<u32>) -> Self {
+        match spins {
+            None => Self::For(Duration::from_micros(100)),
+            Some(u32::MAX) => Self::Always,
+            Some(looks) => Self::Looks(looks),
+        }
+    }
+
+    /// Whether it is over after this number of looks, in this time.
+    fn is_over(self, looks: u64, waited: Duration) -> bool {
+        match self {
+            Self::For(time) => waited >= time,
+            Self::Looks(most) => looks >= u64::from(most),
+            Self::Always => false,
+        }
+    }
+
+    /// Whether the core is yielded now and then after this number of looks.
+    fn yields(self, looks: u64) -> bool {
+        match self {
+            Self::For(_) => true,
+            Self::Looks(_) | Self::Always => self.is_over(looks, Duration::ZERO),
+        }
+    }
+}
 
 /// How long a call waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,11 +129,12 @@ impl Domain {
         expired: Errno,
     ) -> R {
         let mut began = None;
-        let mut looks = 0_u32;
+        let mut looks = 0_u64;
         let mut waited = Duration::ZERO;
         loop {
             let left = limit.left(waited);
-            let sleeps = waited >= SPIN && !left.is_zero();
+            let sleeps = self.spin().is_over(looks, waited) && !left.is_zero();
+            let mut has_slept = false;
             let step = self.run_among_sleepers(call, |state| {
                 if let Some(answer) = done(state)? {
                     return Ok(Step::Done(answer));
@@ -112,18 +151,19 @@ impl Domain {
                 Step::Again => std::hint::spin_loop(),
                 Step::Sleep(descriptor, longest) => {
                     sleep(&descriptor, longest);
-                    // So that the time is read.
-                    looks = 0;
+                    has_slept = true;
                 }
             }
-            if looks.is_multiple_of(LOOKS) {
+            if has_slept || looks.is_multiple_of(LOOKS) {
                 waited = began.get_or_insert_with(Instant::now).elapsed();
                 if limit.left(waited).is_zero() {
                     return R::of_errno(expired);
                 }
-                std::thread::yield_now();
+                if self.spin().yields(looks) {
+                    std::thread::yield_now();
+                }
             }
-            looks = looks.wrapping_add(1);
+            looks += 1;
         }
     }
 
@@ -230,7 +270,7 @@ impl State {
     #[cold]
     fn keep(&mut self) {
         self.keep_member();
-        if self.idle > IDLE {
+        if self.idle > self.idle_most {
             // The process that is to send something may be waiting for this core.
             std::thread::yield_now();
         }
@@ -338,6 +378,19 @@ mod tests {
         assert_eq!(limit.left(Duration::from_millis(5)), Duration::from_millis(15));
         assert!(limit.left(Duration::from_secs(5)).is_zero() && Limit::of(0).left(Duration::ZERO).is_zero());
         assert_eq!(Limit::Never.left(Duration::MAX), LONGEST);
+    }
+
+    #[test]
+    fn a_call_looks_for_a_time_or_for_a_number_of_times_before_it_sleeps() {
+        let (short, long) = (Duration::from_micros(99), Duration::from_micros(100));
+        let spin = Spin::of(None);
+        assert!(spin.yields(0) && !spin.is_over(u64::MAX, short) && spin.is_over(0, long));
+        let spin = Spin::of(Some(3));
+        assert!(!spin.is_over(2, Duration::MAX) && spin.is_over(3, Duration::ZERO));
+        assert!(!spin.yields(2) && spin.yields(3));
+        assert!(Spin::of(Some(0)).is_over(0, Duration::ZERO));
+        let spin = Spin::of(Some(u32::MAX));
+        assert!(!spin.is_over(u64::MAX, Duration::MAX) && !spin.yields(u64::MAX));
     }
 
     #[test]

@@ -145,7 +145,7 @@ settings! {
         quiet: Duration = Duration::from_secs(3), "DOORBELL_QUIET",
             "After this long, a wait reports once what it waits for.";
         close: Duration = Duration::from_secs(2), "DOORBELL_CLOSE",
-            "How long the end of a world may take to send what was accepted.";
+            "How long the end of a world, or of an endpoint or domain of libfabric, may take to send what was accepted.";
     }
     /// The control plane beside the rails.
     control: ControlSection {

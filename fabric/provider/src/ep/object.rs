@@ -24,8 +24,8 @@ use crate::ops::Mark;
 use crate::refuse::{self, Table};
 use crate::{log, msg, tagged};
 
-/// How long a close waits for what was accepted to leave.
-const LINGER: Duration = Duration::from_secs(2);
+/// How long a close waits, after that, until no memory of operations that it has given up is touched.
+const ABORTS: Duration = Duration::from_secs(2);
 /// Passes between two looks at the clock, while a close waits.
 const PASSES: usize = 64;
 
@@ -508,14 +508,15 @@ unsafe extern "C" fn close(ep: *mut fid) -> c_int {
 /// Ends an endpoint: what was accepted leaves, what waits for messages is given up, and the number is free.
 fn shut(object: &EndpointObject) {
     let (call, number) = ("fi_close of an endpoint", object.number);
-    let until = Instant::now() + LINGER;
+    let until = Instant::now() + object.domain.linger();
     // In parts, so that other threads get their turns; a refusal of the fence ends it.
     let leaves = || object.run::<c_int>(call, |state| Ok(c_int::from(!state.push_out(number.0, PASSES))));
     while leaves() > 0 && Instant::now() < until {
         std::thread::yield_now();
     }
+    let until = Instant::now() + ABORTS;
     let aborts = || object.run::<c_int>(call, |state| Ok(c_int::from(!state.give_up(number))));
-    while aborts() > 0 && Instant::now() < until + LINGER {
+    while aborts() > 0 && Instant::now() < until {
         std::thread::yield_now();
     }
     object.run::<c_int>(call, |state| {

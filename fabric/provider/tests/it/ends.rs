@@ -3,7 +3,7 @@
 use libfabric_sys::*;
 
 use crate::client::{Client, Room, Wants, pattern, until};
-use crate::pair::{run, run_killed};
+use crate::pair::{run, run_killed, run_with};
 
 const LAST: usize = 2000;
 
@@ -49,13 +49,7 @@ fn ends_beside_pollers(test: &str, threading: fi_threading, pollers: usize) {
         if role.is_first() {
             // They have met.
             client.expect(&pattern(8, 0), None);
-            let mut count = 0_u32;
-            let bytes = pattern(4000, 1);
-            // SAFETY: the memory is used during the call.
-            while unsafe { fi_inject(client.endpoint.0, bytes.as_ptr().cast(), 4000, client.peer) } == 0 {
-                count += 1;
-            }
-            role.exchange(&count.to_le_bytes());
+            role.exchange(&inject_all(&client).to_le_bytes());
             let queue = client.queue.0.expose_provenance();
             std::mem::forget(client);
             // They do not end, so the end of the process comes in the middle of a call.
@@ -74,7 +68,6 @@ fn ends_beside_pollers(test: &str, threading: fi_threading, pollers: usize) {
         } else {
             client.send(&pattern(8, 0), None);
             let count = u32::from_le_bytes(role.exchange(&[0; 4]).try_into().unwrap());
-            assert!(count > 200, "more than the rail holds: {count}");
             // Not more than to let the other one come to its end.
             std::thread::sleep(std::time::Duration::from_millis(300));
             (0..count).for_each(|_| _ = client.expect(&pattern(4000, 1), None));
@@ -92,6 +85,48 @@ fn what_was_injected_before_an_exit_beside_a_poller_arrives() {
 fn what_was_injected_before_an_exit_beside_pollers_with_a_lock_arrives() {
     let test = "ends::what_was_injected_before_an_exit_beside_pollers_with_a_lock_arrives";
     ends_beside_pollers(test, FI_THREAD_SAFE, 4);
+}
+
+/// The first injects more than a rail holds and ends as `end` does; the second reads it after more than two
+/// seconds, which the setting allows for, and its default does not.
+fn lingers(test: &str, end: impl FnOnce(Client)) {
+    run_with(test, &[("FI_DOORBELL_CLOSE", "60 s")], |mut role, library| {
+        let client = Client::meet(&mut role, library, &Wants::default());
+        if role.is_first() {
+            client.expect(&pattern(8, 0), None);
+            role.exchange(&inject_all(&client).to_le_bytes());
+            end(client);
+        } else {
+            client.send(&pattern(8, 0), None);
+            let count = u32::from_le_bytes(role.exchange(&[0; 4]).try_into().unwrap());
+            std::thread::sleep(std::time::Duration::from_millis(4500));
+            (0..count).for_each(|_| _ = client.expect(&pattern(4000, 1), None));
+        }
+    });
+}
+
+/// Injects messages of 4,000 bytes until one is refused; returns how many. They are more than the rail holds.
+fn inject_all(client: &Client) -> u32 {
+    let bytes = pattern(4000, 1);
+    // SAFETY: the memory is used during the call.
+    let inject = || unsafe { fi_inject(client.endpoint.0, bytes.as_ptr().cast(), 4000, client.peer) };
+    let mut count = 0;
+    while inject() == 0 {
+        count += 1;
+    }
+    assert!(count > 200, "{count}");
+    count
+}
+
+#[test]
+fn a_close_waits_as_long_as_the_setting_allows() {
+    lingers("ends::a_close_waits_as_long_as_the_setting_allows", drop);
+}
+
+#[test]
+fn the_end_of_a_process_waits_as_long_as_the_setting_allows() {
+    let test = "ends::the_end_of_a_process_waits_as_long_as_the_setting_allows";
+    lingers(test, std::mem::forget);
 }
 
 #[test]

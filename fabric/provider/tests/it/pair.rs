@@ -106,15 +106,20 @@ pub(crate) fn library(test: &str) -> Option<Library> {
 
 /// Runs a test in two processes. `test` is its whole name, with the module.
 pub(crate) fn run(test: &str, part: impl FnOnce(Role, Library)) {
-    run_and(test, false, part);
+    run_and(test, &[], false, part);
+}
+
+/// Runs a test in two processes that have these variables, too.
+pub(crate) fn run_with(test: &str, variables: &[(&str, &str)], part: impl FnOnce(Role, Library)) {
+    run_and(test, variables, false, part);
 }
 
 /// Runs a test in two processes, of which the second is killed by the first.
 pub(crate) fn run_killed(test: &str, part: impl FnOnce(Role, Library)) {
-    run_and(test, true, part);
+    run_and(test, &[], true, part);
 }
 
-fn run_and(test: &str, killed: bool, part: impl FnOnce(Role, Library)) {
+fn run_and(test: &str, more: &[(&str, &str)], killed: bool, part: impl FnOnce(Role, Library)) {
     if let Ok(role) = std::env::var(ROLE) {
         let library = Library::open().unwrap();
         let line = connect(&role, &std::env::var_os(PLACE).unwrap().into());
@@ -125,7 +130,7 @@ fn run_and(test: &str, killed: bool, part: impl FnOnce(Role, Library)) {
         return;
     }
     let place = tempfile::tempdir().unwrap();
-    let mut children = ["0", "1"].map(|role| start(test, role, place.path()));
+    let mut children = ["0", "1"].map(|role| start(test, role, more, place.path()));
     let until = Instant::now() + BOUND;
     let mut ended = [None, None];
     while ended.iter().any(Option::is_none) {
@@ -164,10 +169,11 @@ pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-fn start(test: &str, role: &str, place: &Path) -> Child {
+fn start(test: &str, role: &str, more: &[(&str, &str)], place: &Path) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
     variables(&mut command)
+        .envs(more.iter().copied())
         .env(ROLE, role)
         .env(PLACE, place.join("line"))
         .stdout(Stdio::piped())

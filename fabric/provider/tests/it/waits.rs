@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use libfabric_sys::*;
 
 use crate::client::{Client, Object, Room, Wants, pattern, queue, until};
-use crate::pair::run;
+use crate::pair::{run, run_with};
 
 fn sread(client: &Client, milliseconds: c_int) -> Result<usize, c_int> {
     let mut entry: fi_cq_tagged_entry = Layout::zeroed();
@@ -226,6 +226,40 @@ fn sleeps() -> i64 {
     // SAFETY: a whole structure.
     assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) }, 0);
     usage.ru_nvcsw
+}
+
+/// How often this thread sleeps while nothing comes in some calls that wait.
+fn sleeps_in_waits(library: Library) -> i64 {
+    let wants = Wants {
+        wait: FI_WAIT_UNSPEC,
+        ..Wants::default()
+    };
+    let client = Client::open(library, &wants);
+    let before = sleeps();
+    for _ in 0..10 {
+        assert_eq!(sread(&client, 50), Err(FI_EAGAIN));
+    }
+    sleeps() - before
+}
+
+#[test]
+fn a_call_that_is_to_look_always_does_not_sleep() {
+    let test = "waits::a_call_that_is_to_look_always_does_not_sleep";
+    let spins = [("FI_DOORBELL_SPINS", "4294967295")];
+    run_with(test, &spins, |_, library| {
+        let sleeps = sleeps_in_waits(library);
+        // Memory that is not there costs a sleep now and then.
+        assert!(sleeps < 5, "{sleeps} sleeps in ten waits");
+    });
+}
+
+#[test]
+fn a_call_that_is_not_to_look_sleeps() {
+    let test = "waits::a_call_that_is_not_to_look_sleeps";
+    run_with(test, &[("FI_DOORBELL_SPINS", "0")], |_, library| {
+        let sleeps = sleeps_in_waits(library);
+        assert!(sleeps >= 10, "{sleeps} sleeps in ten waits");
+    });
 }
 
 #[test]
