@@ -12,8 +12,8 @@ use libc::iovec;
 use libfabric_sys::*;
 
 use crate::domain::{self, Domain, State};
+use crate::ep::limits;
 use crate::errno::{Errno, Result};
-use crate::info::offer::IOV_LIMIT;
 use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back, taken, this};
 use crate::refuse::{self, Table};
 
@@ -256,7 +256,7 @@ unsafe fn wanted(attributes: *const fi_mr_attr, level: Level) -> Result<Wanted> 
 /// # Errors
 /// `FI_EINVAL` for too many pieces, a piece beyond the end of the address space, and unknown access.
 unsafe fn region(iov: *const iovec, count: usize, access: u64) -> Result<Region> {
-    if count == 0 || count > IOV_LIMIT || access & !ACCESS != 0 {
+    if count == 0 || count > limits::PIECES || access & !ACCESS != 0 {
         return Err(Errno(FI_EINVAL));
     }
     let mut pieces = Vec::with_capacity(count);

@@ -9,6 +9,7 @@ pub(crate) use self::object::{CounterObject, open};
 use libfabric_sys::FI_EMFILE;
 
 use crate::bell::Bell;
+use crate::ep::limits;
 use crate::errno::{Errno, Result};
 
 /// The number of a counter in its domain.
@@ -17,7 +18,7 @@ pub(crate) struct CounterIndex(pub(crate) u16);
 
 impl CounterIndex {
     /// No counter has this number.
-    pub(crate) const NONE: Self = Self(u16::MAX);
+    pub(crate) const NONE: Self = Self(limits::COUNTERS);
 }
 
 /// The counters of a domain, by their numbers.

@@ -5,6 +5,7 @@ use std::ptr;
 use libfabric_sys::fi_addr_t;
 
 use super::entry::{Entry, Format};
+use crate::ep::limits;
 
 /// The number of a queue in its domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +13,7 @@ pub(crate) struct QueueIndex(pub(crate) u16);
 
 impl QueueIndex {
     /// No queue has this number.
-    pub(crate) const NONE: Self = Self(u16::MAX);
+    pub(crate) const NONE: Self = Self(limits::QUEUES);
 }
 
 /// Where the entries of one queue go while a caller reads it: its completions are written there, and nowhere

@@ -29,9 +29,6 @@ use libfabric_sys::{FI_EMFILE, FI_EOPBADSTATE};
 
 use crate::errno::{Errno, Result};
 
-/// The most endpoints of a domain.
-pub(crate) const ENDPOINTS: usize = 128;
-
 /// The endpoints of a domain, by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct Endpoints {
@@ -47,7 +44,7 @@ impl Endpoints {
     /// # Errors
     /// `FI_EMFILE` for more than a domain can have.
     pub(crate) fn add(&mut self, endpoint: Endpoint) -> Result<EndpointNumber> {
-        let all = ENDPOINTS as u8;
+        let all = limits::ENDPOINTS as u8;
         let number = (0..all)
             .map(|step| (self.next + step) % all)
             .find(|number| !matches!(self.table.get(usize::from(*number)), Some(Some(_))))
@@ -100,7 +97,7 @@ mod tests {
     #[test]
     fn numbers_are_used_again_as_late_as_possible_and_no_number_twice() {
         let mut endpoints = Endpoints::default();
-        let add = |endpoints: &mut Endpoints| endpoints.add(Endpoint::new(FI_MSG, 1));
+        let add = |endpoints: &mut Endpoints| endpoints.add(Endpoint::new(FI_MSG, [1; 2]));
         assert_eq!(add(&mut endpoints), Ok(EndpointNumber(0)));
         assert_eq!(add(&mut endpoints), Ok(EndpointNumber(1)));
         endpoints.remove(EndpointNumber(0));

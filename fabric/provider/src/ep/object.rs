@@ -152,7 +152,8 @@ pub(crate) unsafe extern "C" fn open2(
 /// What an endpoint is to be like.
 struct Wanted {
     caps: u64,
-    sends: usize,
+    /// Sends and receives under way.
+    sizes: [usize; 2],
     send_flags: u64,
     receive_flags: u64,
 }
@@ -181,23 +182,27 @@ impl Wanted {
                 return Err(Errno(FI_ENOSYS));
             }
         }
-        let (mut sends, mut send_flags, mut receive_flags) = (limits::SENDS, 0, 0);
+        let mut sizes = [limits::SENDS, limits::RECEIVES];
+        let (mut send_flags, mut receive_flags) = (0, 0);
         if !tx.is_null() {
             // SAFETY: not null.
             let size = unsafe { (*tx).size };
             // SAFETY: not null.
             send_flags = unsafe { (*tx).op_flags };
-            sends = if size == 0 { sends } else { size };
+            sizes[0] = if size == 0 { sizes[0] } else { size };
         }
         if !rx.is_null() {
             // SAFETY: not null.
+            let size = unsafe { (*rx).size };
+            // SAFETY: not null.
             receive_flags = unsafe { (*rx).op_flags };
+            sizes[1] = if size == 0 { sizes[1] } else { size };
         }
         flags::check(send_flags, flags::SEND)?;
         flags::check(receive_flags, flags::RECEIVE)?;
         Ok(Self {
             caps,
-            sends,
+            sizes,
             send_flags,
             receive_flags,
         })
@@ -221,8 +226,8 @@ unsafe fn make(
     let wanted = unsafe { Wanted::of(info) }?;
     // SAFETY: as above, and not null.
     check_source(domain, state, unsafe { domain::source_of(info) })?;
-    let sends = u32::try_from(wanted.sends).unwrap_or(u32::MAX);
-    let number = state.endpoints.add(Endpoint::new(wanted.caps, sends))?;
+    let sizes = wanted.sizes.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+    let number = state.endpoints.add(Endpoint::new(wanted.caps, sizes))?;
     // What is left of an earlier endpoint of this number.
     state.discard_arrived(number);
     let object = object_of(

@@ -8,6 +8,7 @@ use super::limits;
 use super::object::of;
 use crate::errno::{Errno, Result};
 use crate::log;
+use crate::ops::Mark;
 use crate::refuse::{self, Table};
 
 pub(super) static EP: Table<fi_ops_ep> = Table::new(fi_ops_ep {
@@ -164,12 +165,17 @@ unsafe extern "C" fn tx_size_left(ep: *mut fid_ep) -> isize {
     })
 }
 
-/// Receives have no limit but memory.
+/// Receives that the client may count on. They have no limit but memory: more may be posted.
 unsafe extern "C" fn rx_size_left(ep: *mut fid_ep) -> isize {
     // SAFETY: the table belongs to endpoints.
     let endpoint = unsafe { of(ep) };
     endpoint.run("fi_rx_size_left", |state| {
-        state.endpoints.find(endpoint.number())?.receiving()?;
-        Ok(limits::RECEIVES as isize)
+        let number = endpoint.number();
+        let found = state.endpoints.find(number)?;
+        found.receiving()?;
+        let most = found.most_receives as usize;
+        let all = state.operations.of_endpoint(number.0);
+        let posted = all.filter(|operation| !operation.mark.is(Mark::SEND)).count();
+        Ok(most.saturating_sub(posted) as isize)
     })
 }

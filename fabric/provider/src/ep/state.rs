@@ -99,13 +99,16 @@ pub(crate) struct Endpoint {
     /// Sends under way, and how many there may be.
     pub(crate) under_way: u32,
     pub(crate) most_under_way: u32,
+    /// Receives under way that the client may count on.
+    pub(crate) most_receives: u32,
     /// Messages that were claimed, by the context of the call.
     claimed: Vec<(usize, MessageId)>,
 }
 
 impl Endpoint {
-    /// An endpoint with these capabilities, that nothing is bound to.
-    pub(crate) fn new(caps: u64, sends_under_way: u32) -> Self {
+    /// An endpoint with these capabilities, and with so many sends and receives under way, that nothing is
+    /// bound to.
+    pub(crate) fn new(caps: u64, [sends, receives]: [u32; 2]) -> Self {
         // Without modifiers it has both.
         let both = caps & (FI_SEND | FI_RECV) == 0;
         Self {
@@ -118,7 +121,8 @@ impl Endpoint {
             reports_unknown: caps & FI_SOURCE_ERR != 0,
             min_multi: super::limits::MIN_MULTI,
             under_way: 0,
-            most_under_way: sends_under_way.max(1),
+            most_under_way: sends.max(1),
+            most_receives: receives,
             claimed: Vec::new(),
         }
     }
@@ -197,12 +201,12 @@ mod tests {
 
     #[test]
     fn an_endpoint_has_the_directions_of_its_capabilities() {
-        let mut endpoint = Endpoint::new(FI_MSG | FI_SEND, 0);
+        let mut endpoint = Endpoint::new(FI_MSG | FI_SEND, [0; 2]);
         assert_eq!(endpoint.sending().map(|_| ()), Err(Errno(FI_EOPBADSTATE)));
         endpoint.enabled = true;
         assert!(endpoint.sending().is_ok());
         assert_eq!(endpoint.receiving().map(|_| ()), Err(Errno(FI_EOPNOTSUPP)));
-        let mut both = Endpoint::new(FI_MSG, 0);
+        let mut both = Endpoint::new(FI_MSG, [0; 2]);
         both.enabled = true;
         assert!(both.sending().is_ok() && both.receiving().is_ok());
     }
@@ -220,7 +224,7 @@ mod tests {
 
     #[test]
     fn claimed_messages_are_found_by_their_contexts_once() {
-        let mut endpoint = Endpoint::new(FI_TAGGED, 0);
+        let mut endpoint = Endpoint::new(FI_TAGGED, [0; 2]);
         for context in [1, 2, 3] {
             endpoint.claim(context, MessageId::from_bits(context as u64 + 10));
         }

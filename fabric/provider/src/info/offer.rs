@@ -6,6 +6,7 @@ use doorbell_job::Config;
 use libfabric_sys::*;
 
 use super::attributes::{Attributes, DomainAttributes, Ep, FabricAttributes, Info, Rx, Tx};
+use crate::ep::limits;
 use crate::errno::{Errno, Result};
 use crate::log;
 
@@ -22,17 +23,6 @@ pub(crate) const ADDRESS_FORMAT: u32 = FI_PROV_SPECIFIC | 0xdb01;
 pub(crate) const PROTOCOL: u32 = FI_PROV_SPECIFIC | 0xdb01;
 const PROTOCOL_VERSION: u64 = 1;
 
-/// The largest message that is copied at once by an inject.
-pub(crate) const INJECT_SIZE: usize = 4096;
-/// The most pieces of a buffer.
-pub(crate) const IOV_LIMIT: usize = 4;
-/// The largest message.
-pub(crate) const MAX_MESSAGE: usize = 1 << 40;
-/// The most endpoints of a domain.
-pub(crate) const MAX_ENDPOINTS: usize = 128;
-/// Operations that an endpoint takes by default, and at most.
-const QUEUE: u64 = 1024;
-const LONGEST_QUEUE: u64 = 1 << 20;
 /// Bytes of text that an error entry carries.
 const ERROR_TEXT: u64 = 256;
 
@@ -136,8 +126,8 @@ fn check_rails(config: &Config) -> Result<()> {
 pub(crate) fn entry(domain: CString) -> Entry {
     let usual = usual();
     let mut most = usual;
-    most.tx.size = LONGEST_QUEUE;
-    most.rx.size = LONGEST_QUEUE;
+    most.tx.size = limits::OPERATIONS as u64;
+    most.rx.size = limits::OPERATIONS as u64;
     most.tx.op_flags = TX_OP_FLAGS;
     most.rx.op_flags = RX_OP_FLAGS;
     Entry { domain, most, usual }
@@ -153,23 +143,23 @@ fn usual() -> Attributes {
         tx: Tx {
             caps: CAPS,
             msg_order: ORDERS,
-            inject_size: INJECT_SIZE as u64,
-            size: QUEUE,
-            iov_limit: IOV_LIMIT as u64,
+            inject_size: limits::INJECT as u64,
+            size: limits::SENDS as u64,
+            iov_limit: limits::PIECES as u64,
             ..Tx::default()
         },
         rx: Rx {
             caps: CAPS,
             msg_order: ORDERS,
-            size: QUEUE,
-            iov_limit: IOV_LIMIT as u64,
+            size: limits::RECEIVES as u64,
+            iov_limit: limits::PIECES as u64,
             ..Rx::default()
         },
         ep: Ep {
             r#type: u64::from(FI_EP_RDM),
             protocol: u64::from(PROTOCOL),
             protocol_version: PROTOCOL_VERSION,
-            max_msg_size: MAX_MESSAGE as u64,
+            max_msg_size: limits::MESSAGE,
             mem_tag_format: u64::MAX,
             tx_ctx_cnt: 1,
             rx_ctx_cnt: 1,
@@ -192,14 +182,14 @@ fn domain() -> DomainAttributes {
         av_type: u64::from(FI_AV_UNSPEC),
         mr_key_size: 8,
         cq_data_size: 8,
-        cq_cnt: 1 << 16,
-        ep_cnt: MAX_ENDPOINTS as u64,
-        tx_ctx_cnt: MAX_ENDPOINTS as u64,
-        rx_ctx_cnt: MAX_ENDPOINTS as u64,
+        cq_cnt: limits::QUEUES.into(),
+        ep_cnt: limits::ENDPOINTS as u64,
+        tx_ctx_cnt: limits::ENDPOINTS as u64,
+        rx_ctx_cnt: limits::ENDPOINTS as u64,
         max_ep_tx_ctx: 1,
         max_ep_rx_ctx: 1,
-        cntr_cnt: 1 << 16,
-        mr_iov_limit: IOV_LIMIT as u64,
+        cntr_cnt: limits::COUNTERS.into(),
+        mr_iov_limit: limits::PIECES as u64,
         caps: DOMAIN_CAPS,
         max_err_data: ERROR_TEXT,
         mr_cnt: 1 << 32,

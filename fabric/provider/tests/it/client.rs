@@ -22,6 +22,10 @@ pub(crate) struct Wants {
     pub(crate) size: usize,
     pub(crate) wait: fi_wait_obj,
     pub(crate) selective: bool,
+    /// Whether receives have a queue of their own.
+    pub(crate) divided: bool,
+    /// Sends and receives under way of an endpoint; 0 for any number.
+    pub(crate) depth: usize,
     pub(crate) threading: fi_threading,
     /// Whether counters are bound to sends and receives.
     pub(crate) counters: bool,
@@ -45,6 +49,8 @@ impl Default for Wants {
             size: 0,
             wait: FI_WAIT_NONE,
             selective: false,
+            divided: false,
+            depth: 0,
             threading: FI_THREAD_DOMAIN,
             counters: false,
             set: false,
@@ -110,6 +116,7 @@ pub(crate) struct Client {
     pub(crate) sent: Option<Object<fid_cntr>>,
     pub(crate) received: Option<Object<fid_cntr>>,
     pub(crate) queue: Object<fid_cq>,
+    pub(crate) receive_queue: Option<Object<fid_cq>>,
     pub(crate) set: Option<Object<fid_wait>>,
     pub(crate) vector: Object<fid_av>,
     pub(crate) domain: Object<fid_domain>,
@@ -166,7 +173,18 @@ impl Client {
         } else {
             0
         };
-        bind(&endpoint, queue.0.cast(), FI_TRANSMIT | FI_RECV | selective);
+        let receive_queue = wants
+            .divided
+            .then(|| queue_in(&domain, wants.format, wants.size, wait));
+        let first = if wants.divided {
+            FI_TRANSMIT
+        } else {
+            FI_TRANSMIT | FI_RECV
+        };
+        bind(&endpoint, queue.0.cast(), first | selective);
+        if let Some(queue) = &receive_queue {
+            bind(&endpoint, queue.0.cast(), FI_RECV | selective);
+        }
         bind(&endpoint, vector.0.cast(), 0);
         for (counter, flag) in [(&sent, FI_SEND), (&received, FI_RECV)] {
             if let Some(counter) = counter {
@@ -180,6 +198,7 @@ impl Client {
             sent,
             received,
             queue,
+            receive_queue,
             set,
             vector,
             domain,
@@ -433,6 +452,8 @@ pub(crate) fn find(library: &Library, wants: &Wants) -> InfoList {
         (*(*entry).domain_attr).threading = wants.threading;
         (*(*entry).domain_attr).resource_mgmt = FI_RM_ENABLED;
         (*(*entry).tx_attr).op_flags = wants.send_flags;
+        (*(*entry).tx_attr).size = wants.depth;
+        (*(*entry).rx_attr).size = wants.depth;
         (*(*entry).rx_attr).op_flags = wants.receive_flags;
         (*(*entry).fabric_attr).prov_name = libc::strdup(name.as_ptr());
     }

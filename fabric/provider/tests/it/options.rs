@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use libfabric_sys::*;
 
-use crate::client::{Client, Wants};
+use crate::client::{Client, Room, Wants};
 use crate::pair::run;
 
 fn set(client: &Client, option: c_int, value: &[u8]) -> c_int {
@@ -61,4 +61,47 @@ fn an_option_is_set_read_or_refused_by_its_number() {
             }
         },
     );
+}
+
+#[test]
+fn the_sizes_that_are_left_agree_with_those_that_were_given() {
+    let test = "options::the_sizes_that_are_left_agree_with_those_that_were_given";
+    run(test, |mut role, library| {
+        for depth in [0, 2000] {
+            let wants = Wants {
+                depth,
+                ..Wants::default()
+            };
+            let client = Client::meet(&mut role, library, &wants);
+            let entry = client.info.as_ptr();
+            // SAFETY: an entry of the library, with its attributes.
+            let given = unsafe { ((*(*entry).tx_attr).size, (*(*entry).rx_attr).size) };
+            assert!(depth == 0 || given == (depth, depth), "{given:?}");
+            let left = || {
+                let endpoint = client.endpoint.0;
+                // SAFETY: the endpoint is open.
+                let left = unsafe { (fi_tx_size_left(endpoint), fi_rx_size_left(endpoint)) };
+                (left.0 as usize, left.1 as usize)
+            };
+            assert_eq!(left(), given);
+            let mut rooms = [8, 8, 8].map(Room::new);
+            for (number, room) in rooms.iter_mut().enumerate() {
+                client.receive(room, Some((7, 0)), FI_ADDR_UNSPEC, number);
+            }
+            assert_eq!(left(), (given.0, given.1 - 3));
+            if role.is_first() {
+                // It is under way until the other one takes it.
+                let long = vec![1; 1 << 20];
+                client.post(&long, Some(1), 9);
+                assert_eq!(left(), (given.0 - 1, given.1 - 3));
+                role.meet(&client);
+                assert_eq!(client.next().entry().op_context.addr(), 9);
+            } else {
+                role.meet(&client);
+                client.expect(&vec![1; 1 << 20], Some(1));
+            }
+            assert_eq!(left(), (given.0, given.1 - 3));
+            role.meet(&client);
+        }
+    });
 }

@@ -394,3 +394,18 @@ fn a_node_that_is_not_this_host_and_names_that_mean_nothing_are_no_data() {
         }
     });
 }
+
+#[test]
+fn as_many_queues_and_counters_are_offered_as_can_be_numbered() {
+    let test = "getinfo::as_many_queues_and_counters_are_offered_as_can_be_numbered";
+    run(test, |library| {
+        let mut hints = hints(&library);
+        set!(hints, domain_attr.cq_cnt = 65_535);
+        set!(hints, domain_attr.cntr_cnt = 65_535);
+        let info = ask(&library, &hints).unwrap();
+        let offered = (get!(info, domain_attr.cq_cnt), get!(info, domain_attr.cntr_cnt));
+        assert_eq!(offered, (65_535, 65_535));
+        set!(hints, domain_attr.cq_cnt = 65_536);
+        assert_eq!(ask(&library, &hints).err(), Some(FI_ENODATA));
+    });
+}
