@@ -17,6 +17,10 @@ pub(crate) const SEND: u64 = FI_COMPLETION
     | FI_FENCE;
 /// Flags of untagged receives.
 pub(crate) const RECEIVE: u64 = FI_COMPLETION | FI_MORE | FI_MULTI_RECV;
+/// Flags that may be the default of sends: not those that are of one message alone.
+pub(crate) const SEND_DEFAULTS: u64 = SEND & !(FI_REMOTE_CQ_DATA | FI_FENCE);
+/// Flags that may be the default of receives.
+pub(crate) const RECEIVE_DEFAULTS: u64 = RECEIVE;
 /// Flags of tagged receives.
 pub(crate) const TAGGED_RECEIVE: u64 = FI_COMPLETION | FI_MORE | FI_PEEK | FI_CLAIM | FI_DISCARD;
 /// Flags that libfabric has for operations, and that are not offered here.
@@ -72,6 +76,8 @@ mod tests {
         assert_eq!(check(FI_MULTI_RECV, TAGGED_RECEIVE), Err(Errno(FI_EOPNOTSUPP)));
         assert_eq!(check(FI_PEEK | FI_CLAIM | FI_DISCARD, TAGGED_RECEIVE), Ok(()));
         assert_eq!(check(1 << 63, SEND), Err(Errno(FI_EBADFLAGS)));
+        assert_eq!(check(FI_FENCE, SEND), Ok(()));
+        assert_eq!(check(FI_FENCE, SEND_DEFAULTS), Err(Errno(FI_EOPNOTSUPP)));
         assert_eq!(
             check(FI_COMMIT_COMPLETE | 1 << 63, SEND),
             Err(Errno(FI_EBADFLAGS))

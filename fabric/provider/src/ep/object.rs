@@ -198,8 +198,8 @@ impl Wanted {
             receive_flags = unsafe { (*rx).op_flags };
             sizes[1] = if size == 0 { sizes[1] } else { size };
         }
-        flags::check(send_flags, flags::SEND)?;
-        flags::check(receive_flags, flags::RECEIVE)?;
+        flags::check(send_flags, flags::SEND_DEFAULTS)?;
+        flags::check(receive_flags, flags::RECEIVE_DEFAULTS)?;
         Ok(Self {
             caps,
             sizes,
@@ -442,8 +442,8 @@ unsafe fn ops_flags(endpoint: &EndpointObject, command: c_int, argument: *mut u6
     // SAFETY: not null.
     let word = unsafe { argument.read() };
     let (flags, ours) = match word & (FI_TRANSMIT | FI_RECV) {
-        FI_TRANSMIT => (&endpoint.send_flags, flags::SEND),
-        FI_RECV => (&endpoint.receive_flags, flags::RECEIVE),
+        FI_TRANSMIT => (&endpoint.send_flags, flags::SEND_DEFAULTS),
+        FI_RECV => (&endpoint.receive_flags, flags::RECEIVE_DEFAULTS),
         _ => return Err(Errno(FI_EINVAL)),
     };
     if command == FI_GETOPSFLAG {
@@ -468,11 +468,11 @@ unsafe fn alias(endpoint: &EndpointObject, argument: *mut fi_alias) -> Result<c_
     let (mut sends, mut receives) = (endpoint.send_flags(), endpoint.receive_flags());
     match argument.flags & (FI_TRANSMIT | FI_RECV) {
         FI_TRANSMIT => {
-            flags::check(word, flags::SEND)?;
+            flags::check(word, flags::SEND_DEFAULTS)?;
             sends = word;
         }
         FI_RECV => {
-            flags::check(word, flags::RECEIVE)?;
+            flags::check(word, flags::RECEIVE_DEFAULTS)?;
             receives = word;
         }
         _ => return Err(Errno(FI_EINVAL)),

@@ -6,7 +6,7 @@ use doorbell_job::Config;
 use libfabric_sys::*;
 
 use super::attributes::{Attributes, DomainAttributes, Ep, FabricAttributes, Info, Rx, Tx};
-use crate::ep::limits;
+use crate::ep::{flags, limits};
 use crate::errno::{Errno, Result};
 use crate::log;
 
@@ -43,17 +43,6 @@ pub(crate) const PRIMARY: u64 = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURC
 pub(crate) const DIRECTIONS: u64 = FI_SEND | FI_RECV;
 /// The capabilities of a domain.
 pub(crate) const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
-
-/// The flags that may be the default of sends.
-pub(crate) const TX_OP_FLAGS: u64 = FI_COMPLETION
-    | FI_INJECT
-    | FI_INJECT_COMPLETE
-    | FI_TRANSMIT_COMPLETE
-    | FI_DELIVERY_COMPLETE
-    | FI_MATCH_COMPLETE
-    | FI_MORE;
-/// The flags that may be the default of receives.
-pub(crate) const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV | FI_MORE;
 
 /// One sequence per peer keeps every order.
 const ORDERS: u64 = FI_ORDER_STRICT
@@ -128,8 +117,8 @@ pub(crate) fn entry(domain: CString) -> Entry {
     let mut most = usual;
     most.tx.size = limits::OPERATIONS as u64;
     most.rx.size = limits::OPERATIONS as u64;
-    most.tx.op_flags = TX_OP_FLAGS;
-    most.rx.op_flags = RX_OP_FLAGS;
+    most.tx.op_flags = flags::SEND_DEFAULTS;
+    most.rx.op_flags = flags::RECEIVE_DEFAULTS;
     Entry { domain, most, usual }
 }
 
