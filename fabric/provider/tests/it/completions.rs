@@ -5,7 +5,7 @@ use std::ptr;
 
 use libfabric_sys::*;
 
-use crate::client::{Client, Found, Room, Wants, pattern, pointer, until};
+use crate::client::{Client, Found, Room, Wants, pattern, pointer, read, until};
 use crate::pair::run;
 
 #[test]
@@ -207,4 +207,41 @@ fn failures_have_texts() {
         // SAFETY: a text.
         assert_eq!(unsafe { CStr::from_ptr(text) }, c"the operation");
     });
+}
+
+#[test]
+fn each_direction_of_an_endpoint_may_have_its_queue() {
+    run(
+        "completions::each_direction_of_an_endpoint_may_have_its_queue",
+        |mut role, library| {
+            let wants = Wants {
+                divided: true,
+                ..Wants::default()
+            };
+            let client = Client::meet(&mut role, library, &wants);
+            let receives = client.receive_queue.as_ref().unwrap();
+            let bytes = pattern(8, 3);
+            let mut rooms = [(); 10].map(|()| Room::new(8));
+            for (number, room) in rooms.iter_mut().enumerate() {
+                client.receive(room, Some((number as u64, 0)), client.peer, number);
+            }
+            role.meet(&client);
+            (0..10).for_each(|number| client.post(&bytes, Some(number as u64), 100 + number));
+            for number in 0..10 {
+                assert_eq!(client.next().entry().op_context.addr(), 100 + number);
+            }
+            for number in 0..10 {
+                let found = until("nothing has come", || read(receives, wants.format));
+                assert_eq!(found.entry().op_context.addr(), number);
+            }
+            role.meet(&client);
+            assert!(client.read().is_none() && read(receives, wants.format).is_none());
+            assert!(rooms.iter().all(|room| room.bytes() == bytes));
+            // Both are in use.
+            for queue in [client.queue.0, receives.0] {
+                // SAFETY: it is open, and stays so.
+                assert_eq!(unsafe { fi_close(queue.cast()) }, -FI_EBUSY);
+            }
+        },
+    );
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use libfabric_sys::*;
@@ -90,6 +91,126 @@ fn a_signal_ends_one_wait() {
             "the signal counts once"
         );
     });
+}
+
+/// Signals that a handler of this process has seen.
+static SIGNALS: AtomicUsize = AtomicUsize::new(0);
+
+extern "C" fn on_signal(_: c_int) {
+    SIGNALS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Has SIGALRM handled, without SA_RESTART.
+fn handle_alarms() {
+    // SAFETY: a structure of numbers, and of a mask that is empty.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = on_signal as extern "C" fn(c_int) as usize;
+    // SAFETY: the handler adds to a counter alone.
+    let answer = unsafe { libc::sigaction(libc::SIGALRM, &raw const action, ptr::null_mut()) };
+    assert_eq!(answer, 0);
+}
+
+/// Runs something while this thread gets a signal every few milliseconds. Returns how many it got.
+fn among_signals<R>(work: impl FnOnce() -> R) -> (R, usize) {
+    // SAFETY: it has no arguments.
+    let this = unsafe { libc::pthread_self() };
+    let (ended, before) = (AtomicBool::new(false), SIGNALS.load(Ordering::Relaxed));
+    let result = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                // SAFETY: the thread waits for this one.
+                assert_eq!(unsafe { libc::pthread_kill(this, libc::SIGALRM) }, 0);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let result = work();
+        ended.store(true, Ordering::Relaxed);
+        result
+    });
+    (result, SIGNALS.load(Ordering::Relaxed) - before)
+}
+
+#[test]
+fn a_waiting_call_goes_on_after_signals_of_the_system() {
+    run(
+        "waits::a_waiting_call_goes_on_after_signals_of_the_system",
+        |mut role, library| {
+            handle_alarms();
+            let wants = Wants {
+                wait: FI_WAIT_UNSPEC,
+                ..Wants::default()
+            };
+            let client = Client::meet(&mut role, library, &wants);
+            let began = Instant::now();
+            let (answer, signals) = among_signals(|| sread(&client, 200));
+            assert_eq!(answer, Err(FI_EAGAIN));
+            assert!(
+                began.elapsed() >= Duration::from_millis(200),
+                "its time is over, and not before"
+            );
+            assert!(signals > 1, "{signals} signals");
+            let bytes = pattern(8, 3);
+            let mut room = Room::new(8);
+            client.receive(&mut room, Some((1, 0)), client.peer, 4);
+            role.meet(&client);
+            if role.is_first() {
+                std::thread::sleep(Duration::from_millis(100));
+                client.post(&bytes, Some(1), 5);
+                assert_eq!(sread(&client, -1), Ok(5));
+                assert_eq!(sread(&client, -1), Ok(4));
+            } else {
+                let (answer, signals) = among_signals(|| sread(&client, -1));
+                assert_eq!((answer, room.bytes()), (Ok(4), bytes.clone()));
+                assert!(signals > 1, "{signals} signals");
+                client.post(&bytes, Some(1), 5);
+                assert_eq!(sread(&client, -1), Ok(5));
+            }
+            role.meet(&client);
+        },
+    );
+}
+
+#[test]
+fn a_thread_sends_while_another_one_waits() {
+    run(
+        "waits::a_thread_sends_while_another_one_waits",
+        |mut role, library| {
+            let wants = Wants {
+                wait: FI_WAIT_UNSPEC,
+                threading: FI_THREAD_SAFE,
+                ..Wants::default()
+            };
+            let client = Client::meet(&mut role, library, &wants);
+            let queue = client.queue.0.expose_provenance();
+            let waits = move || {
+                let mut entry: fi_cq_tagged_entry = Layout::zeroed();
+                let queue = ptr::with_exposed_provenance_mut(queue);
+                // SAFETY: room for one entry of any format.
+                let count = unsafe { fi_cq_sread(queue, (&raw mut entry).cast(), 1, ptr::null(), 60_000) };
+                assert_eq!(count, 1, "nothing has ended");
+                entry.op_context.addr()
+            };
+            let bytes = pattern(8, 3);
+            for turn in 0..20 {
+                let sends = role.is_first() == (turn % 2 == 0);
+                let mut room = Room::new(8);
+                if !sends {
+                    client.receive(&mut room, Some((1, 0)), FI_ADDR_UNSPEC, turn);
+                }
+                std::thread::scope(|scope| {
+                    let waiter = scope.spawn(waits);
+                    // It sleeps by then, or finds the entry at once: both are right.
+                    std::thread::sleep(Duration::from_millis(3));
+                    if sends {
+                        client.post(&bytes, Some(1), turn);
+                    }
+                    assert_eq!(waiter.join().unwrap(), turn);
+                });
+                assert!(sends || room.bytes() == bytes);
+            }
+            role.meet(&client);
+        },
+    );
 }
 
 #[test]
