@@ -13,6 +13,7 @@
 //! [`Words`] gives code without `unsafe` access: atomic 64-bit words by checked index, for counters and for
 //! measuring a bare exchange of cache lines.
 
+pub mod clofork;
 pub mod process;
 
 use std::fmt;

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use doorbell_fabric::error::{RailError, advice};
 use doorbell_fabric::map::Object;
+use doorbell_fabric::map::clofork::CloforkFd;
 use doorbell_ring::lane::Geometry;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::io::Errno;
@@ -23,7 +24,7 @@ use crate::wire::{Hello, Id, Welcome};
 /// The result of a connection attempt.
 pub(crate) enum DialOutcome {
     /// Connected; the hello has been sent.
-    HelloSent(OwnedFd),
+    HelloSent(CloforkFd),
     /// The peer's backlog is full: try again.
     Later,
     /// No socket listens there any longer.
@@ -79,14 +80,14 @@ fn name_of(id: &Id) -> Result<SocketAddrUnix, RailError> {
     SocketAddrUnix::new_abstract_name(&name).map_err(|errno| system("name a socket", errno))
 }
 
-fn socket() -> Result<OwnedFd, RailError> {
+fn socket() -> Result<CloforkFd, RailError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+    CloforkFd::open(|| rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None))
         .map_err(|errno| system("create a Unix socket", errno))
 }
 
 /// Listens on the rail's random abstract name.
-pub(crate) fn listen(id: &Id) -> Result<OwnedFd, RailError> {
+pub(crate) fn listen(id: &Id) -> Result<CloforkFd, RailError> {
     let listener = socket()?;
     rustix::net::bind(&listener, &name_of(id)?).map_err(|errno| system("bind a Unix socket", errno))?;
     rustix::net::listen(&listener, 4096).map_err(|errno| system("listen on a Unix socket", errno))?;
@@ -94,8 +95,9 @@ pub(crate) fn listen(id: &Id) -> Result<OwnedFd, RailError> {
 }
 
 /// Accepts the next connection, if there is one.
-pub(crate) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, RailError> {
-    match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+pub(crate) fn accept(listener: &CloforkFd) -> Result<Option<CloforkFd>, RailError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    match CloforkFd::open(|| rustix::net::accept_with(listener, flags)) {
         Ok(socket) => Ok(Some(socket)),
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
         Err(errno) => Err(system("accept a connection", errno)),
@@ -104,7 +106,7 @@ pub(crate) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>, RailError> {
 
 /// Returns the pid of the other end if it belongs to our user; 0 if it is in a pid namespace that we cannot
 /// see.
-fn peer_pid(socket: &OwnedFd) -> Result<i32, RailError> {
+fn peer_pid(socket: &CloforkFd) -> Result<i32, RailError> {
     let credentials = getsockopt(socket, PeerCredentials).map_err(|errno| {
         system(
             "query the credentials of a connection",
@@ -150,7 +152,7 @@ pub(crate) fn dial(id: &Id, hello: &Hello, lane: &Object, leases: &Object) -> Re
 
 /// Answers a hello with a welcome.
 pub(crate) fn send_welcome(
-    socket: &OwnedFd,
+    socket: &CloforkFd,
     welcome: &Welcome,
     control: &Object,
     ready: &Object,
@@ -165,7 +167,7 @@ pub(crate) fn send_welcome(
 }
 
 /// Answers a hello of an acquaintance that has ended here.
-pub(crate) fn send_forgotten(socket: &OwnedFd, incarnation: u64) {
+pub(crate) fn send_forgotten(socket: &CloforkFd, incarnation: u64) {
     // A sender that has exited meanwhile needs no answer.
     let _ = rustix::net::send(
         socket,
@@ -174,7 +176,7 @@ pub(crate) fn send_forgotten(socket: &OwnedFd, incarnation: u64) {
     );
 }
 
-fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+fn send(socket: &CloforkFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -189,7 +191,7 @@ fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Resul
 }
 
 /// Receives the hello of a connection, if it has arrived.
-pub(crate) fn receive_hello(socket: &OwnedFd) -> Result<Received<ReceivedHello>, RailError> {
+pub(crate) fn receive_hello(socket: &CloforkFd) -> Result<Received<ReceivedHello>, RailError> {
     let pid = peer_pid(socket)?;
     let (bytes, descriptors) = match receive::<{ size_of::<Hello>() }>(socket)? {
         Received::Message(message) => message,
@@ -211,7 +213,7 @@ pub(crate) fn receive_hello(socket: &OwnedFd) -> Result<Received<ReceivedHello>,
 }
 
 /// Receives the welcome of a receiver, if it has arrived.
-pub(crate) fn receive_welcome(socket: &OwnedFd) -> Result<Received<ReceivedWelcome>, RailError> {
+pub(crate) fn receive_welcome(socket: &CloforkFd) -> Result<Received<ReceivedWelcome>, RailError> {
     let pid = peer_pid(socket)?;
     let (bytes, descriptors) = match receive::<{ size_of::<Welcome>() }>(socket)? {
         Received::Message(message) => message,
@@ -240,7 +242,7 @@ type RawMessage = (Vec<u8>, Vec<OwnedFd>);
 const DESCRIPTORS_MAX: usize = 8;
 
 /// Receives one message of at most `N` bytes with its descriptors; a longer one is an error.
-fn receive<const N: usize>(socket: &OwnedFd) -> Result<Received<RawMessage>, RailError> {
+fn receive<const N: usize>(socket: &CloforkFd) -> Result<Received<RawMessage>, RailError> {
     let mut bytes = [0; N];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -285,12 +287,12 @@ const WAKE: u8 = 1;
 const MERGE: u8 = 2;
 
 /// Wakes a sleeping receiver. Never blocks; a full or closed socket is not the sender's concern.
-pub(crate) fn signal(socket: &OwnedFd) {
+pub(crate) fn signal(socket: &CloforkFd) {
     let _ = rustix::net::send(socket, &[WAKE], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 
 /// Requests the use of one socket; returns whether the request has left.
-pub(crate) fn send_merge(socket: &OwnedFd) -> bool {
+pub(crate) fn send_merge(socket: &CloforkFd) -> bool {
     rustix::net::send(socket, &[MERGE], SendFlags::NOSIGNAL | SendFlags::DONTWAIT).is_ok()
 }
 
@@ -304,7 +306,7 @@ pub(crate) struct Drained {
 }
 
 /// Reads a bounded number of bytes.
-pub(crate) fn drain(socket: &OwnedFd) -> Drained {
+pub(crate) fn drain(socket: &CloforkFd) -> Drained {
     let (mut bytes, mut drained) = ([0; 64], Drained::default());
     for _ in 0..64 {
         match rustix::net::recv(socket, &mut bytes[..], RecvFlags::DONTWAIT) {

@@ -14,9 +14,9 @@
 //! The messages in a lane to a peer that is forgotten stay readable for it, as after a close.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 
 use doorbell_fabric::event::{DownReason, Scope};
+use doorbell_fabric::map::clofork::CloforkFd;
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use rustix::event::epoll;
 
@@ -94,7 +94,7 @@ impl Peer {
 }
 
 /// Drops the hellos whose senders have started over since, by a later one of the same call; returns how many.
-pub(crate) fn drop_older(greetings: &mut Vec<(ReceivedHello, OwnedFd)>) -> u64 {
+pub(crate) fn drop_older(greetings: &mut Vec<(ReceivedHello, CloforkFd)>) -> u64 {
     let before = greetings.len();
     let mut newest = HashMap::new();
     for (greeting, _) in greetings.iter() {
@@ -144,8 +144,8 @@ impl ShmRail {
         self.pending_peers.report(old.id, old.incarnation);
     }
 
-    /// A child of this process may hold the socket open, and with it the entry of the set.
-    fn unwatch(&self, socket: Option<&OwnedFd>) {
+    /// A copy of the socket in another process would hold it open, and with it the entry of the set.
+    fn unwatch(&self, socket: Option<&CloforkFd>) {
         if let Some(socket) = socket {
             let _ = epoll::delete(&self.epoll, socket);
         }

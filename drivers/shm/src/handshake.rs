@@ -7,6 +7,7 @@ use std::time::Duration;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::map::Protection;
+use doorbell_fabric::map::clofork::CloforkFd;
 use doorbell_fabric::message::{Incarnation, Refused};
 use doorbell_fabric::poll::timespec;
 use doorbell_fabric::rail::Work;
@@ -123,7 +124,7 @@ impl ShmRail {
     }
 
     /// Handles a hello, of an open peer or of one that may be opened later.
-    fn on_hello(&mut self, greeting: ReceivedHello, socket: OwnedFd) {
+    fn on_hello(&mut self, greeting: ReceivedHello, socket: CloforkFd) {
         let _ = epoll::delete(&self.epoll, &socket);
         if greeting.hello.expected.get() != self.incarnation.0 {
             self.refused += 1;
@@ -149,7 +150,7 @@ impl ShmRail {
     }
 
     /// Keeps the hello of a peer that may be opened later.
-    fn keep_pending(&mut self, greeting: ReceivedHello, socket: OwnedFd) {
+    fn keep_pending(&mut self, greeting: ReceivedHello, socket: CloforkFd) {
         let hello = &greeting.hello;
         // One that is open has an owner that looks at it: it is reported once that has forgotten it.
         let open = self
@@ -173,7 +174,7 @@ impl ShmRail {
         &mut self,
         index: u32,
         greeting: &ReceivedHello,
-        socket: OwnedFd,
+        socket: CloforkFd,
     ) -> Result<(), RailError> {
         let hello = &greeting.hello;
         let nonce = (hello.nonce_address.get(), hello.nonce);

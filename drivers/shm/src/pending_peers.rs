@@ -4,8 +4,7 @@
 //! is reported again. Its messages stay in the lane meanwhile, and its socket reports our end to it as that
 //! of any receiver.
 
-use std::os::fd::OwnedFd;
-
+use doorbell_fabric::map::clofork::CloforkFd;
 use doorbell_fabric::message::{Caller, Incarnation};
 
 use crate::connect::ReceivedHello;
@@ -16,7 +15,7 @@ use crate::wire::Id;
 /// A hello of a peer that is not open.
 struct PendingPeer {
     greeting: ReceivedHello,
-    socket: OwnedFd,
+    socket: CloforkFd,
     reported: bool,
 }
 
@@ -36,7 +35,7 @@ pub(crate) struct PendingPeers {
 impl PendingPeers {
     /// Keeps the newest hello of a process, unless it was given up again. One that is not to be reported is
     /// kept for [`PendingPeers::report`]. Returns how many hellos were dropped for it, itself included.
-    pub(crate) fn keep(&mut self, greeting: ReceivedHello, socket: OwnedFd, reported: bool) -> u64 {
+    pub(crate) fn keep(&mut self, greeting: ReceivedHello, socket: CloforkFd, reported: bool) -> u64 {
         let (id, incarnation) = identity(&greeting);
         let age = |greeting: &ReceivedHello| (greeting.hello.term.get(), greeting.hello.epoch.get());
         let (ours, before) = (age(&greeting), self.waiting.len());
@@ -62,7 +61,7 @@ impl PendingPeers {
     }
 
     /// Removes and returns the hello of a peer that has been opened.
-    pub(crate) fn take(&mut self, id: Id, incarnation: Incarnation) -> Option<(ReceivedHello, OwnedFd)> {
+    pub(crate) fn take(&mut self, id: Id, incarnation: Incarnation) -> Option<(ReceivedHello, CloforkFd)> {
         let at = self.waiting.iter().position(|one| one.is(id, incarnation))?;
         let PendingPeer { greeting, socket, .. } = self.waiting.remove(at);
         self.count();

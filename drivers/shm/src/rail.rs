@@ -9,6 +9,7 @@ use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::{RailError, check_file_size};
 use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::map::Object;
+use doorbell_fabric::map::clofork::CloforkFd;
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
@@ -107,7 +108,7 @@ pub struct ShmRail {
     pub(crate) most_peers: usize,
     pub(crate) id: Id,
     pub(crate) incarnation: Incarnation,
-    pub(crate) listener: OwnedFd,
+    pub(crate) listener: CloforkFd,
     pub(crate) epoll: OwnedFd,
     pub(crate) ready: Ready,
     pub(crate) ready_object: Object,
@@ -132,7 +133,7 @@ pub struct ShmRail {
     /// Our id as a lease holder.
     pub(crate) holder: u64,
     /// Connections that have not sent their hello.
-    pub(crate) awaiting_hello: Vec<OwnedFd>,
+    pub(crate) awaiting_hello: Vec<CloforkFd>,
     /// Hellos of peers that are not open.
     pub(crate) pending_peers: PendingPeers,
     pub(crate) events: VecDeque<RailEvent>,

@@ -18,10 +18,9 @@
 //! a lane stay there: their sender has already reclaimed them. A lane that was severed before it was accepted
 //! is not accepted at all.
 
-use std::os::fd::OwnedFd;
-
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::{DownReason, EventKind};
+use doorbell_fabric::map::clofork::CloforkFd;
 use doorbell_fabric::message::{MsgId, PeerIndex};
 
 use crate::connect::ReceivedHello;
@@ -120,7 +119,7 @@ impl Peer {
 
 impl ShmRail {
     /// Handles a hello of a known peer.
-    pub(crate) fn receive_hello_from(&mut self, index: u32, greeting: &ReceivedHello, socket: OwnedFd) {
+    pub(crate) fn receive_hello_from(&mut self, index: u32, greeting: &ReceivedHello, socket: CloforkFd) {
         let (theirs, peer_epoch) = (greeting.hello.epoch.get(), greeting.hello.peer_epoch.get());
         let peer = &self.peers[index as usize];
         let call = peer.classify_hello(theirs, peer_epoch);

@@ -1,9 +1,9 @@
 //! The receiving direction: a peer's lane to us.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use doorbell_fabric::error::RailError;
+use doorbell_fabric::map::clofork::CloforkFd;
 use doorbell_fabric::map::{Object, Protection};
 use doorbell_ring::lane::{Consumer, Geometry};
 
@@ -19,9 +19,9 @@ pub(crate) struct Rx {
     /// The words in front of our control block.
     ours: WordsOf,
     /// Its own, or that of our lane to the peer (`one_socket`).
-    pub(crate) socket: Arc<OwnedFd>,
+    pub(crate) socket: Arc<CloforkFd>,
     /// The one that the peer is about to close.
-    pub(crate) parting: Option<Arc<OwnedFd>>,
+    pub(crate) parting: Option<Arc<CloforkFd>>,
     /// The attention last set.
     pub(crate) attention: u64,
     /// Empty polls in a row while hot.
@@ -37,7 +37,7 @@ impl Rx {
     pub(crate) fn new(
         geometry: Geometry,
         lane: &Object,
-        socket: OwnedFd,
+        socket: CloforkFd,
     ) -> Result<(Self, Object), RailError> {
         let theirs = sides(lane, Protection::ReadOnly, FRONT_WORDS)?;
         let control = Object::new(
@@ -79,7 +79,7 @@ impl Rx {
         }
     }
 
-    pub(crate) fn socket(&self) -> &OwnedFd {
+    pub(crate) fn socket(&self) -> &CloforkFd {
         &self.socket
     }
 

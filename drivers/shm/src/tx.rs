@@ -1,11 +1,11 @@
 //! The sending direction: our lane to one peer.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
+use doorbell_fabric::map::clofork::CloforkFd;
 use doorbell_fabric::map::{Object, Protection};
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Body, MsgId, Refused};
@@ -31,7 +31,7 @@ pub(crate) enum Handshake {
     /// Not connected, because the peer's backlog is full: to be retried.
     Connecting,
     /// The hello was sent; messages wait in the lane.
-    HelloSent(OwnedFd),
+    HelloSent(CloforkFd),
     /// The receiver has mapped the lane.
     Up(RemoteEnd),
     /// The connection is over and the socket closed.
@@ -41,7 +41,7 @@ pub(crate) enum Handshake {
 /// What the receiver's welcome contained.
 pub(crate) struct RemoteEnd {
     /// The lane's own, or that of the peer's lane to us (`one_socket`).
-    pub(crate) socket: Arc<OwnedFd>,
+    pub(crate) socket: Arc<CloforkFd>,
     pub(crate) ready: Ready,
     pub(crate) bit: u32,
     pub(crate) fence: bool,
@@ -249,7 +249,7 @@ impl Tx {
     }
 
     /// The socket, which the kernel closes when the peer ends.
-    pub(crate) fn socket(&self) -> Option<&OwnedFd> {
+    pub(crate) fn socket(&self) -> Option<&CloforkFd> {
         match &self.handshake {
             Handshake::Connecting | Handshake::Over => None,
             Handshake::HelloSent(socket) => Some(socket),

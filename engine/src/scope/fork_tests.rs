@@ -277,3 +277,192 @@ fn a_member_without_a_job_is_its_maker_s() {
     talk(&mut member, &mut other);
     assert!(member.here().is_ok() && member.lost().is_none() && other.lost().is_none());
 }
+
+/// Ends a test that hangs.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How soon the end of a process must be noticed on a machine that may be busy.
+const SOON: Duration = Duration::from_secs(5);
+
+/// A process that is killed while a child of it lives.
+struct Victim {
+    pid: libc::pid_t,
+    /// What it writes.
+    pipe: std::io::PipeReader,
+    child: libc::pid_t,
+}
+
+impl Victim {
+    /// Starts one, which runs `work` with the pipe to write to, and then writes the id of a child of its own
+    /// that sleeps.
+    fn start(work: impl FnOnce(&mut std::io::PipeWriter)) -> Self {
+        use std::io::Write as _;
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let pid = fork();
+        if pid == 0 {
+            let work = AssertUnwindSafe(|| {
+                work(&mut writer);
+                let child = fork();
+                if child == 0 {
+                    sleep();
+                }
+                writer.write_all(&child.to_ne_bytes()).unwrap();
+            });
+            if catch_unwind(work).is_err() {
+                end(false);
+            }
+            sleep();
+        }
+        Self {
+            pid,
+            pipe: reader,
+            child: 0,
+        }
+    }
+
+    fn read<const N: usize>(&mut self) -> [u8; N] {
+        use std::io::Read as _;
+        let mut bytes = [0; N];
+        self.pipe.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// Waits until its child sleeps, and kills it. Returns the time of that.
+    fn kill(&mut self) -> std::time::Instant {
+        self.child = libc::pid_t::from_ne_bytes(self.read());
+        // SAFETY: a process of this test.
+        assert_eq!(unsafe { libc::kill(self.pid, libc::SIGKILL) }, 0);
+        std::time::Instant::now()
+    }
+
+    fn child_lives(&self) -> bool {
+        // SAFETY: it sends nothing.
+        self.child > 0 && unsafe { libc::kill(self.child, 0) } == 0
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        for pid in [self.pid, self.child].into_iter().filter(|pid| *pid > 0) {
+            // SAFETY: processes of this test.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        // SAFETY: our own child.
+        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+    }
+}
+
+/// Sleeps until a signal ends this process: SIGALRM does in the end.
+fn sleep() -> ! {
+    loop {
+        // SAFETY: only a system call.
+        unsafe { libc::pause() };
+    }
+}
+
+#[test]
+fn the_death_of_a_rank_is_noticed_while_a_child_of_it_lives() {
+    for mode in [Mode::Inline, Mode::Dedicated] {
+        let root = format!("@doorbell-test-forked-{}-{mode:?}", std::process::id());
+        let rank = |rank| {
+            let builder = crate::Builder::new().without_environment().job(rank, 2, &root);
+            let builder = builder.set("rails.list", "shm").set("wait.deadline", "60 s");
+            builder
+                .set(
+                    "progress.mode",
+                    if mode == Mode::Inline {
+                        "inline"
+                    } else {
+                        "dedicated"
+                    },
+                )
+                .build()
+                .unwrap()
+        };
+        let mut victim = Victim::start(|_| {
+            let world = rank(1);
+            world.send(0, 1, b"here").unwrap();
+            world.recv(0, 1, &mut [0; 4]).unwrap();
+            std::mem::forget(world);
+        });
+        let world = rank(0);
+        world.recv(1, 1, &mut [0; 4]).unwrap();
+        world.send(1, 1, b"here").unwrap();
+        let killed = victim.kill();
+        let error = world.recv(1, 2, &mut [0; 4]).unwrap_err();
+        let late = killed.elapsed();
+        println!("{mode:?}: noticed after {late:?}");
+        assert!(
+            matches!(error, Error::PeerLost { peer: 1, .. }),
+            "{mode:?}: {error}"
+        );
+        assert!(late < SOON && victim.child_lives(), "{mode:?}: {late:?}");
+    }
+}
+
+#[test]
+fn the_death_of_a_member_is_noticed_while_a_child_of_it_lives() {
+    use std::io::Write as _;
+
+    use doorbell_job::lobby::{Address, PmlMember};
+
+    let enter = || PmlMember::enter(config("shm", Mode::Inline)).unwrap();
+    let [mut met, mut caller, mut late_caller] = [enter(), enter(), enter()];
+    let to = met.address(0);
+    let begin = |member: &mut PmlMember, to: &Address| {
+        let rank = member.resolve(to).unwrap();
+        member.pml().inject(rank, 1 << 15, 5, b"hello").unwrap();
+        member.progress();
+        rank
+    };
+    let mut victim = Victim::start(|pipe| {
+        let mut own = enter();
+        let rank = begin(&mut own, &to);
+        pipe.write_all(own.address(0).bytes()).unwrap();
+        let mut met = None;
+        // Until its message is there, and the line to the other's desk is closed.
+        while met.is_none_or(|met: std::time::Instant| met.elapsed() < Duration::from_millis(300)) {
+            own.progress();
+            own.poll();
+            if !own.pml().is_unmet(rank) {
+                met.get_or_insert_with(std::time::Instant::now);
+            }
+        }
+        std::mem::forget(own);
+    });
+    let address = Address::parse(&victim.read::<56>()).unwrap();
+    let until = std::time::Instant::now() + LIMIT;
+    while met
+        .pml()
+        .probe(doorbell_pml::Source::Any, 1 << 15, 5, 0)
+        .is_none()
+    {
+        assert!(std::time::Instant::now() < until, "not met");
+        met.progress();
+        met.poll();
+    }
+    // It does not look at its desk any more: the call waits.
+    begin(&mut caller, &address);
+    for _ in 0..100 {
+        caller.progress();
+        met.progress();
+    }
+    assert!(caller.lost().is_none() && met.lost().is_none());
+    let killed = victim.kill();
+    for (member, what) in [
+        (&mut met, "met"),
+        (&mut caller, "a caller"),
+        (&mut late_caller, "a later caller"),
+    ] {
+        if what == "a later caller" {
+            begin(member, &address);
+        }
+        let began = killed.elapsed();
+        while member.lost().is_none() {
+            assert!(killed.elapsed() < began + SOON, "{what}: not noticed");
+            member.progress();
+            member.poll();
+        }
+        println!("{what}: noticed after {:?}", killed.elapsed() - began);
+    }
+    assert!(victim.child_lives());
+}

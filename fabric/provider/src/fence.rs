@@ -1,7 +1,8 @@
 //! The fence around every call: no unwind passes it, and a child of `fork` is kept out.
 //!
 //! An object opened before a `fork` belongs to the parent: its descriptors and its shared memory are the
-//! parent's. The child may close such objects, which does nothing, and may open its own.
+//! parent's, and its connections are closed in the child (`doorbell_fabric::map::clofork`). The child may
+//! close such objects, which does nothing, and may open its own.
 //!
 //! While a process ends, exit(3) sends what its domains have accepted, and other threads still make calls.
 //! Their fences are closed before, and a call is -FI_EAGAIN then: some clients end the process by themselves,

@@ -39,7 +39,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -369,7 +369,7 @@ fn stream_socket(root: &Root) -> Result<OwnedFd, Error> {
 }
 
 /// Returns the user at the other end of `socket`.
-pub(crate) fn peer_uid(socket: &OwnedFd) -> rustix::io::Result<u32> {
+pub(crate) fn peer_uid(socket: &impl AsFd) -> rustix::io::Result<u32> {
     use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
     // As plain numbers: the process id is 0 where the peer is in another pid namespace.
     let peer = getsockopt(socket, PeerCredentials);

@@ -1,5 +1,7 @@
 //! Ends: of endpoints with something under way, of processes, in order and not.
 
+use std::time::{Duration, Instant};
+
 use libfabric_sys::*;
 
 use crate::client::{Client, Room, Wants, pattern, until};
@@ -64,12 +66,12 @@ fn ends_beside_pollers(test: &str, threading: fi_threading, pollers: usize) {
             };
             (0..pollers).for_each(|_| drop(std::thread::spawn(poll)));
             // They have begun.
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
         } else {
             client.send(&pattern(8, 0), None);
             let count = u32::from_le_bytes(role.exchange(&[0; 4]).try_into().unwrap());
             // Not more than to let the other one come to its end.
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            std::thread::sleep(Duration::from_millis(300));
             (0..count).for_each(|_| _ = client.expect(&pattern(4000, 1), None));
         }
     });
@@ -99,7 +101,7 @@ fn lingers(test: &str, end: impl FnOnce(Client)) {
         } else {
             client.send(&pattern(8, 0), None);
             let count = u32::from_le_bytes(role.exchange(&[0; 4]).try_into().unwrap());
-            std::thread::sleep(std::time::Duration::from_millis(4500));
+            std::thread::sleep(Duration::from_millis(4500));
             (0..count).for_each(|_| _ = client.expect(&pattern(4000, 1), None));
         }
     });
@@ -229,4 +231,85 @@ fn operations_of_a_killed_peer_fail_with_a_text() {
             }
         },
     );
+}
+
+/// Forks a child that has what this process has, and sleeps until it is killed. Returns its id.
+fn sleeping_child() -> i32 {
+    // SAFETY: the child makes two system calls, and is ended by a signal.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: only a system call; SIGALRM ends a child that nothing else ends.
+        unsafe { libc::alarm(60) };
+        loop {
+            // SAFETY: only a system call.
+            unsafe { libc::pause() };
+        }
+    }
+    child
+}
+
+#[test]
+fn a_killed_peer_is_noticed_while_a_child_of_it_lives() {
+    // Ends a hang: the promise is a tenth of a second.
+    const SOON: Duration = Duration::from_secs(5);
+    run_killed(
+        "ends::a_killed_peer_is_noticed_while_a_child_of_it_lives",
+        |mut role, library| {
+            let client = Client::meet(&mut role, library, &Wants::default());
+            let name = role.exchange(&client.name());
+            if !role.is_first() {
+                client.expect(&pattern(8, 1), None);
+                let pids = [std::process::id() as i32, sleeping_child()];
+                role.exchange(&pids.map(i32::to_ne_bytes).concat());
+                return until("it is killed", || {
+                    client.read();
+                    None::<()>
+                });
+            }
+            client.send(&pattern(8, 1), None);
+            let pids = role.exchange(&[0; 8]);
+            let pid = |at: usize| i32::from_ne_bytes(pids[at..at + 4].try_into().unwrap());
+            let (peer, child) = (pid(0), pid(4));
+            let mut room = Room::new(8);
+            client.receive(&mut room, None, client.peer, 1);
+            // SAFETY: a process of this test.
+            unsafe { libc::kill(peer, libc::SIGKILL) };
+            let killed = Instant::now();
+            assert_eq!(client.next().failure().err, FI_EHOSTUNREACH);
+            let late = killed.elapsed();
+            // One that has not met it finds no listener.
+            let other = Client::open(Library::open().unwrap(), &Wants::default());
+            let to = other.insert(&name);
+            let began = Instant::now();
+            post_to(&other, to);
+            assert_eq!(other.next().failure().err, FI_EHOSTUNREACH);
+            println!(
+                "noticed after {late:?}, by a later caller after {:?}",
+                began.elapsed()
+            );
+            assert!(
+                late < SOON && began.elapsed() < SOON,
+                "{late:?}, {:?}",
+                began.elapsed()
+            );
+            // SAFETY: a process of this test.
+            assert_eq!(unsafe { libc::kill(child, libc::SIGKILL) }, 0, "the child lived");
+        },
+    );
+}
+
+/// Sends 8 bytes to an address.
+fn post_to(client: &Client, to: fi_addr_t) {
+    // SAFETY: the memory is static.
+    client.retry(|| unsafe {
+        static BYTES: [u8; 8] = [1; 8];
+        fi_send(
+            client.endpoint.0,
+            BYTES.as_ptr().cast(),
+            8,
+            std::ptr::null_mut(),
+            to,
+            std::ptr::null_mut(),
+        )
+    });
 }

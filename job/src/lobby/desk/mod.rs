@@ -36,6 +36,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use doorbell_fabric::map::clofork::CloforkFd;
 use doorbell_fabric::poll::timespec;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
@@ -115,7 +116,7 @@ struct State {
 #[derive(Debug)]
 struct Shared {
     card: Card,
-    listener: OwnedFd,
+    listener: CloforkFd,
     /// Readable when a connection or a card arrives.
     ready: OwnedFd,
     state: Mutex<State>,
@@ -329,7 +330,7 @@ impl Desk {
     }
 
     /// Adds a connection to the epoll set and to the table; returns its number.
-    fn keep(&self, state: &mut State, socket: OwnedFd, role: Role) -> Option<u64> {
+    fn keep(&self, state: &mut State, socket: CloforkFd, role: Role) -> Option<u64> {
         let number = state.table.number();
         let event = epoll::EventData::new_u64(number);
         epoll::add(&self.0.ready, &socket, event, epoll::EventFlags::IN).ok()?;
@@ -388,14 +389,14 @@ impl Desk {
         }
     }
 
-    fn met(&self, state: &mut State, card: Card, socket: OwnedFd) {
+    fn met(&self, state: &mut State, card: Card, socket: CloforkFd) {
         let name = card.name;
         self.report(state, News::Called(card));
         let _ = self.keep(state, socket, Role::Line(name));
     }
 
     /// Reads the card of a caller, and answers it with ours.
-    fn read_caller(&self, state: &mut State, socket: &OwnedFd) -> Caller {
+    fn read_caller(&self, state: &mut State, socket: &impl AsFd) -> Caller {
         let card = match state.read(socket) {
             Packet::Nothing => return Caller::Nothing,
             Packet::Over => {
@@ -491,7 +492,7 @@ impl Desk {
     fn send_card(
         &self,
         state: &mut State,
-        socket: &OwnedFd,
+        socket: &impl AsFd,
         peer: &Name,
         to: Option<&Name>,
     ) -> io::Result<()> {
@@ -528,7 +529,7 @@ impl Desk {
         Ok(card)
     }
 
-    fn reach(&self, name: &Name, until: Instant) -> io::Result<OwnedFd> {
+    fn reach(&self, name: &Name, until: Instant) -> io::Result<CloforkFd> {
         loop {
             match dial(name) {
                 Err(error)
@@ -544,7 +545,7 @@ impl Desk {
     }
 
     /// Waits for `socket`, and serves other connections.
-    fn wait(&self, socket: &OwnedFd, wanted: PollFlags, until: Instant) -> io::Result<()> {
+    fn wait(&self, socket: &CloforkFd, wanted: PollFlags, until: Instant) -> io::Result<()> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -584,7 +585,7 @@ impl News {
 
 impl State {
     /// Keeps a connection that the epoll set has. Others may close for it.
-    fn put(&mut self, number: u64, socket: OwnedFd, role: Role) {
+    fn put(&mut self, number: u64, socket: CloforkFd, role: Role) {
         if let Role::Line(name) = role {
             self.suspects.remove(&name);
             if let (Name::Peer(_), Some(id)) = (name, system_id(&socket)) {
@@ -634,7 +635,7 @@ impl State {
         })
     }
 
-    fn read(&mut self, socket: &OwnedFd) -> Packet {
+    fn read(&mut self, socket: &impl AsFd) -> Packet {
         read(&mut self.room, socket)
     }
 }
@@ -650,7 +651,7 @@ enum Packet {
 }
 
 /// Reads a packet into `room`.
-fn read(room: &mut Vec<u8>, socket: &OwnedFd) -> Packet {
+fn read(room: &mut Vec<u8>, socket: &impl AsFd) -> Packet {
     room.resize(LONGEST + 1, 0);
     match recv(socket, &mut room[..], RecvFlags::DONTWAIT) {
         Ok((0, _)) => Packet::Over,
@@ -661,7 +662,7 @@ fn read(room: &mut Vec<u8>, socket: &OwnedFd) -> Packet {
 }
 
 /// Sends a word over a line.
-fn send_word(line: &OwnedFd, word: u8) {
+fn send_word(line: &impl AsFd, word: u8) {
     let _ = send(line, &[word], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
 }
 

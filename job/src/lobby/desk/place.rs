@@ -1,8 +1,9 @@
 //! The sockets of desks: names in the abstract namespace, and the other end's user.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 
+use doorbell_fabric::map::clofork::CloforkFd;
 use doorbell_fabric::ni::Process;
 use rustix::io::Errno;
 use rustix::net::{
@@ -21,7 +22,7 @@ const BACKLOG: i32 = 4096;
 /// A name on this host, with the socket that reserves it.
 #[derive(Debug)]
 pub(in crate::lobby) struct Place {
-    pub(super) listener: OwnedFd,
+    pub(super) listener: CloforkFd,
     pub(in crate::lobby) name: Name,
 }
 
@@ -62,38 +63,35 @@ pub(super) fn address_of(name: &Name) -> io::Result<SocketAddrUnix> {
     Ok(SocketAddrUnix::new_abstract_name(text.as_bytes())?)
 }
 
-pub(super) fn seqpacket() -> io::Result<OwnedFd> {
+pub(super) fn seqpacket() -> io::Result<CloforkFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        flags,
-        None,
-    )?)
+    let make = || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+    Ok(CloforkFd::open(make)?)
 }
 
 /// Accepts the next connection, if there is one.
-pub(super) fn accept(listener: &OwnedFd) -> rustix::io::Result<OwnedFd> {
-    accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+pub(super) fn accept(listener: &CloforkFd) -> rustix::io::Result<CloforkFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    CloforkFd::open(|| accept_with(listener, flags))
 }
 
 /// Connects to a name, without waiting: `AGAIN` while its backlog is full, `CONNREFUSED` when nothing listens
 /// there.
-pub(super) fn dial(name: &Name) -> io::Result<OwnedFd> {
+pub(super) fn dial(name: &Name) -> io::Result<CloforkFd> {
     let socket = seqpacket()?;
     connect(&socket, &address_of(name)?)?;
     Ok(socket)
 }
 
 /// Returns the system's process id of the other end; `None` where that is in another pid namespace.
-pub(super) fn system_id(socket: &OwnedFd) -> Option<i32> {
+pub(super) fn system_id(socket: &impl AsFd) -> Option<i32> {
     use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
     let peer = getsockopt(socket, PeerCredentials).ok()?;
     Some(peer.pid()).filter(|id| *id != 0)
 }
 
 /// Whether the other end runs as the same user.
-pub(super) fn is_ours(socket: &OwnedFd) -> bool {
+pub(super) fn is_ours(socket: &impl AsFd) -> bool {
     peer_uid(socket).is_ok_and(|uid| uid == rustix::process::geteuid().as_raw())
 }
 

@@ -1,7 +1,8 @@
 //! The connections of a desk: each with a number, which the epoll set reports, and with what it is for.
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
+
+use doorbell_fabric::map::clofork::CloforkFd;
 
 use crate::lobby::card::Name;
 
@@ -25,7 +26,7 @@ pub(super) enum Role {
 /// One connection of the desk, and its purpose.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) socket: OwnedFd,
+    pub(super) socket: CloforkFd,
     pub(super) role: Role,
 }
 
@@ -53,7 +54,7 @@ impl Table {
     }
 
     /// Keeps a connection. Returns those that had to make room for it, which close when they are dropped.
-    pub(super) fn put(&mut self, number: u64, socket: OwnedFd, role: Role) -> Option<Connection> {
+    pub(super) fn put(&mut self, number: u64, socket: CloforkFd, role: Role) -> Option<Connection> {
         let mut evicted = None;
         match role {
             Role::Silent => {

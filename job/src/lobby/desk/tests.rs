@@ -230,7 +230,7 @@ fn silent_and_senseless_calls_take_nothing_from_others() {
             desk.serve();
             socket
         };
-        let silent: Vec<OwnedFd> = (0..MOST_SILENT + 3).map(|_| call()).collect();
+        let silent: Vec<CloforkFd> = (0..MOST_SILENT + 3).map(|_| call()).collect();
         assert_eq!(desk.connections(), MOST_SILENT);
         assert_eq!(desk.counts().silent, 3);
         let mut random = doorbell_testing::Random::new(7);
