@@ -11,6 +11,10 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use crate::errno::Result as Answer;
+use crate::object::Held;
+use crate::wait::WaitSet;
+
 /// The bell of an object; a silent one for objects that no client waits on.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
@@ -25,6 +29,16 @@ pub(crate) struct Bell {
 struct Descriptors {
     set: OwnedFd,
     bell: OwnedFd,
+    /// The client's wait set, where the bell is in one.
+    wait_set: Option<Held<WaitSet>>,
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        if let Some(wait_set) = &self.wait_set {
+            wait_set.unwatch(self.set.as_fd());
+        }
+    }
 }
 
 impl Bell {
@@ -43,10 +57,26 @@ impl Bell {
         epoll::add(&set, &bell, EventData::new_u64(0), EventFlags::IN)?;
         epoll::add(&set, member, EventData::new_u64(1), EventFlags::IN)?;
         Ok(Self {
-            descriptors: Some(Descriptors { set, bell }),
+            descriptors: Some(Descriptors {
+                set,
+                bell,
+                wait_set: None,
+            }),
             awaited: false,
             rung: false,
         })
+    }
+
+    /// Adds the bell to a client's wait set, which it leaves when it is dropped. A silent one is in none.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn enter(&mut self, wait_set: &WaitSet) -> Answer<()> {
+        if let Some(both) = &mut self.descriptors {
+            wait_set.watch(both.set.as_fd())?;
+            both.wait_set = Some(Held::new(wait_set));
+        }
+        Ok(())
     }
 
     /// The descriptor for the client's own event loop, where there is one.

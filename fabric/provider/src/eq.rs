@@ -48,7 +48,15 @@ struct Waits {
     /// Readable while something is unread.
     bell: OwnedFd,
     kind: WaitKind,
-    _set: Option<Held<WaitSet>>,
+    set: Option<Held<WaitSet>>,
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        if let Some(set) = &self.set {
+            set.unwatch(self.bell.as_fd());
+        }
+    }
 }
 
 /// Events that were not read yet.
@@ -252,7 +260,7 @@ fn make_waits(attributes: &fi_eq_attr) -> Result<Option<Waits>> {
     Ok(Some(Waits {
         bell,
         kind,
-        _set: set.map(Held::new),
+        set: set.map(Held::new),
     }))
 }
 

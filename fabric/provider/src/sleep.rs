@@ -290,9 +290,9 @@ impl State {
         };
         let bell = Bell::new(watch.set.as_fd()).map_err(no_descriptor);
         self.arming.watch = Some(watch);
-        let bell = bell?;
-        if let (Some(set), Some(descriptor)) = (set, bell.descriptor()) {
-            set.watch(descriptor)?;
+        let mut bell = bell?;
+        if let Some(set) = set {
+            bell.enter(set)?;
         }
         Ok(bell)
     }
@@ -320,7 +320,7 @@ impl State {
         let mut failed = false;
         let ready = self.member.arm(&mut |descriptor| {
             match epoll::add(&watch.set, descriptor, EventData::new_u64(1), EventFlags::IN) {
-                // One that was closed has left the set by itself; one that is there stays.
+                // One that is there stays: rails and listener close their descriptors with the member.
                 Ok(()) | Err(System::EXIST) => {}
                 Err(_) => failed = true,
             }

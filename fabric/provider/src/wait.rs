@@ -257,7 +257,7 @@ static WAIT: Table<fi_ops_wait> = Table::new(fi_ops_wait {
 });
 
 impl WaitSet {
-    /// Adds the descriptor of an event queue, which leaves the set when it is closed.
+    /// Adds the descriptor of an event queue, until [`WaitSet::unwatch`].
     ///
     /// # Errors
     /// Those of the system.
@@ -265,12 +265,18 @@ impl WaitSet {
         self.add(descriptor, OF_EVENTS)
     }
 
-    /// Adds the descriptor of a queue or counter, which leaves the set when it is closed.
+    /// Adds the descriptor of a queue or counter, until [`WaitSet::unwatch`].
     ///
     /// # Errors
     /// Those of the system.
     pub(crate) fn watch(&self, descriptor: BorrowedFd<'_>) -> Result<()> {
         self.add(descriptor, OF_A_MEMBER)
+    }
+
+    /// Removes a descriptor, which is going to be closed: while a child of `fork` has it, closing it would
+    /// leave it in the set.
+    pub(crate) fn unwatch(&self, descriptor: BorrowedFd<'_>) {
+        let _ = epoll::delete(&self.set, descriptor);
     }
 
     /// Adds a queue or counter, whose descriptor is watched.

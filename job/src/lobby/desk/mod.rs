@@ -46,7 +46,7 @@ use self::calls::{Calls, RETRY};
 pub(super) use self::place::Place;
 use self::place::{accept, dial, files_needed, is_ours, is_out_of_files, system_id};
 use self::suspects::Suspects;
-use self::table::{Role, Table};
+use self::table::{Role, Table, Watched};
 use super::card::{Bad, Card, LONGEST, Name};
 use crate::random;
 
@@ -118,7 +118,7 @@ struct Shared {
     card: Card,
     listener: CloforkFd,
     /// Readable when a connection or a card arrives.
-    ready: OwnedFd,
+    ready: Arc<OwnedFd>,
     state: Mutex<State>,
     any: AtomicBool,
 }
@@ -145,7 +145,7 @@ impl Desk {
         Ok(Self(Arc::new(Shared {
             card,
             listener: place.listener,
-            ready,
+            ready: Arc::new(ready),
             state: Mutex::new(state),
             any: AtomicBool::new(false),
         })))
@@ -332,9 +332,8 @@ impl Desk {
     /// Adds a connection to the epoll set and to the table; returns its number.
     fn keep(&self, state: &mut State, socket: CloforkFd, role: Role) -> Option<u64> {
         let number = state.table.number();
-        let event = epoll::EventData::new_u64(number);
-        epoll::add(&self.0.ready, &socket, event, epoll::EventFlags::IN).ok()?;
-        state.put(number, socket, role);
+        let watched = Watched::new(&self.0.ready, socket, number).ok()?;
+        state.put(number, watched, role);
         Some(number)
     }
 
@@ -585,14 +584,13 @@ impl News {
 
 impl State {
     /// Keeps a connection that the epoll set has. Others may close for it.
-    fn put(&mut self, number: u64, socket: CloforkFd, role: Role) {
+    fn put(&mut self, number: u64, socket: Watched, role: Role) {
         if let Role::Line(name) = role {
             self.suspects.remove(&name);
             if let (Name::Peer(_), Some(id)) = (name, system_id(&socket)) {
                 self.system_ids.insert(name, id);
             }
         }
-        // Closing a socket removes it from the epoll set.
         let evicted = self.table.put(number, socket, role);
         self.counts.silent += u64::from(evicted.is_some_and(|evicted| evicted.role == Role::Silent));
     }

@@ -1,8 +1,11 @@
 //! The connections of a desk: each with a number, which the epoll set reports, and with what it is for.
 
 use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use doorbell_fabric::map::clofork::CloforkFd;
+use rustix::event::epoll;
 
 use crate::lobby::card::Name;
 
@@ -23,10 +26,46 @@ pub(super) enum Role {
     Line(Name),
 }
 
+/// A socket in the epoll set, which it leaves before it is closed: a copy of the descriptor in another
+/// process would keep the entry, and its end would wake every sleep.
+#[derive(Debug)]
+pub(super) struct Watched {
+    socket: CloforkFd,
+    set: Arc<OwnedFd>,
+}
+
+impl Watched {
+    /// Adds a socket to the set, which reports `number`.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(super) fn new(set: &Arc<OwnedFd>, socket: CloforkFd, number: u64) -> rustix::io::Result<Self> {
+        let event = epoll::EventData::new_u64(number);
+        epoll::add(set, &socket, event, epoll::EventFlags::IN)?;
+        let set = Arc::clone(set);
+        Ok(Self { socket, set })
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // A child has the set of its parent, and the number of the socket may be of another one.
+        if self.socket.is_here() {
+            let _ = epoll::delete(&self.set, &self.socket);
+        }
+    }
+}
+
+impl AsFd for Watched {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
 /// One connection of the desk, and its purpose.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) socket: CloforkFd,
+    pub(super) socket: Watched,
     pub(super) role: Role,
 }
 
@@ -54,7 +93,7 @@ impl Table {
     }
 
     /// Keeps a connection. Returns those that had to make room for it, which close when they are dropped.
-    pub(super) fn put(&mut self, number: u64, socket: CloforkFd, role: Role) -> Option<Connection> {
+    pub(super) fn put(&mut self, number: u64, socket: Watched, role: Role) -> Option<Connection> {
         let mut evicted = None;
         match role {
             Role::Silent => {

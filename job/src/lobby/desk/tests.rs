@@ -146,6 +146,23 @@ fn a_line_that_ends_is_not_a_process_that_ends() {
 }
 
 #[test]
+fn a_line_that_ends_wakes_none_while_a_copy_of_it_is_open() {
+    let (one, two) = (with_token(), with_token());
+    one.begin(name(&two));
+    one.serve();
+    news(&two, &[]);
+    news(&one, &[]);
+    // As a child has one.
+    let copy = rustix::io::dup(&one.lock().table.get(1).unwrap().socket).unwrap();
+    let gone = name(&two);
+    drop(two);
+    assert_eq!(news(&one, &[]), [News::Ended(gone)]);
+    let state = doorbell_fabric::poll::state(one.ready(), PollFlags::IN).unwrap();
+    assert!(state.is_empty() && one.connections() == 0, "{state:?}");
+    drop(copy);
+}
+
+#[test]
 fn calls_do_not_block_and_several_are_under_way() {
     let one = with_token();
     let others = [with_token(), with_token(), with_token()];
