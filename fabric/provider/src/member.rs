@@ -9,6 +9,7 @@ use doorbell_job::error::Error;
 use doorbell_job::lobby::{Address, PeerId, PmlMember};
 use doorbell_job::rails::AnyRail;
 use doorbell_pml::{LostReason, Pml, Rank};
+use libfabric_sys::FI_LOG_CORE;
 
 /// The owner of the rails.
 #[derive(Debug)]
@@ -53,6 +54,12 @@ impl Member {
     #[cold]
     pub(crate) fn keep(&mut self) {
         self.inner.progress();
+        if let Some(shortage) = self.inner.take_shortage() {
+            crate::log::warn(
+                FI_LOG_CORE,
+                &format!("other processes wait to be met: {shortage}"),
+            );
+        }
         // Their requests have ended, and were reported.
         while self.inner.lost().is_some() {}
     }

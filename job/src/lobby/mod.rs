@@ -127,6 +127,14 @@ impl<L: MemberLayer> Member<L> {
         &self.desk
     }
 
+    /// Takes a sentence for the user about file descriptors that were missing, once there is one: callers
+    /// wait until there are some. There is one at most in a member's life.
+    #[inline]
+    #[must_use]
+    pub fn take_shortage(&self) -> Option<String> {
+        self.desk.take_shortage()
+    }
+
     /// Checks that the running process is the one that has entered.
     ///
     /// # Errors

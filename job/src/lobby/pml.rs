@@ -608,12 +608,6 @@ impl Member<PmlLayer> {
         self.layer.troubles.get(&rank).map(String::as_str)
     }
 
-    /// Takes a sentence for the user about file descriptors that were missing since the last call: callers
-    /// wait until there are some.
-    pub fn take_shortage(&mut self) -> Option<String> {
-        self.desk.take_shortage()
-    }
-
     /// Returns the number of peers, this process included.
     #[must_use]
     pub fn peers(&self) -> usize {

@@ -144,13 +144,21 @@ impl Live {
         if self.looks & (SERVE - 1) == 0 {
             self.member.desk().serve();
         }
-        self.member.progress();
+        self.progress();
     }
 
     /// Does what is due by the clock, and accepts connections. Returns the work done.
     pub(crate) fn housekeeping(&mut self) -> usize {
         self.member.desk().serve();
-        self.member.progress()
+        self.progress()
+    }
+
+    fn progress(&mut self) -> usize {
+        let work = self.member.progress();
+        if let Some(shortage) = self.member.take_shortage() {
+            crate::call::warn(&format!("other processes wait to be met: {shortage}"));
+        }
+        work
     }
 
     /// Sends what was begun, unless a bundle is open.
@@ -166,7 +174,7 @@ impl Live {
         let watch = &self.watch;
         let ready = self.member.arm(&mut |fd| {
             match epoll::add(&watch.set, fd, EventData::new_u64(OTHER), EventFlags::IN) {
-                // One that was closed has left the set by itself; one that is there stays.
+                // One that is there stays: rails and listener close their descriptors with the member.
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(_) => failed = true,
             }

@@ -1,11 +1,13 @@
 //! Ends: of endpoints with something under way, of processes, in order and not.
 
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use libfabric_sys::*;
+use rustix::process::{Resource, Rlimit};
 
 use crate::client::{Client, Room, Wants, pattern, until};
-use crate::pair::{run, run_killed, run_with};
+use crate::pair::{run, run_killed, run_printed, run_with};
 
 const LAST: usize = 2000;
 
@@ -312,4 +314,42 @@ fn post_to(client: &Client, to: fi_addr_t) {
             std::ptr::null_mut(),
         )
     });
+}
+
+#[test]
+fn one_without_descriptors_says_so_once_and_is_met_when_it_has_some() {
+    let printed = run_printed(
+        "ends::one_without_descriptors_says_so_once_and_is_met_when_it_has_some",
+        |mut role, library| {
+            let client = Client::meet(&mut role, library, &Wants::default());
+            if !role.is_first() {
+                role.meet(&client);
+                return client.send(&pattern(8, 1), None);
+            }
+            let free = std::fs::File::open("/dev/null").unwrap();
+            let limit = rustix::process::getrlimit(Resource::Nofile);
+            let none = Rlimit {
+                current: Some(free.as_raw_fd() as u64),
+                maximum: limit.maximum,
+            };
+            drop(free);
+            role.meet(&client);
+            rustix::process::setrlimit(Resource::Nofile, none).unwrap();
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(500) {
+                assert!(client.read().is_none());
+            }
+            rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
+            client.expect(&pattern(8, 1), None);
+        },
+    );
+    let Some([first, second]) = printed else { return };
+    let lines = |text: &str| text.matches("no file descriptor is left").count();
+    assert_eq!((lines(&first), lines(&second)), (1, 0), "{first}\n{second}");
+    let line = first
+        .lines()
+        .find(|line| line.contains("no file descriptor is left"))
+        .unwrap();
+    let says = ["are needed at least", "the limit of open files is", "raise it by"];
+    assert!(says.iter().all(|word| line.contains(word)), "{line}");
 }

@@ -114,21 +114,32 @@ pub(crate) fn run_with(test: &str, variables: &[(&str, &str)], part: impl FnOnce
     run_and(test, variables, false, part);
 }
 
+/// Runs a test in two processes, and returns what they have printed; nothing in one of them, and where
+/// libfabric is not installed.
+pub(crate) fn run_printed(test: &str, part: impl FnOnce(Role, Library)) -> Option<[String; 2]> {
+    let outputs = run_and(test, &[], false, part)?;
+    Some(outputs.map(|output| text(&output)))
+}
+
 /// Runs a test in two processes, of which the second is killed by the first.
 pub(crate) fn run_killed(test: &str, part: impl FnOnce(Role, Library)) {
     run_and(test, &[], true, part);
 }
 
-fn run_and(test: &str, more: &[(&str, &str)], killed: bool, part: impl FnOnce(Role, Library)) {
+fn run_and(
+    test: &str,
+    more: &[(&str, &str)],
+    killed: bool,
+    part: impl FnOnce(Role, Library),
+) -> Option<[Output; 2]> {
     if let Ok(role) = std::env::var(ROLE) {
         let library = Library::open().unwrap();
         let line = connect(&role, &std::env::var_os(PLACE).unwrap().into());
         let number = role.parse().unwrap();
-        return part(Role { number, line }, library);
+        part(Role { number, line }, library);
+        return None;
     }
-    if library(test).is_none() {
-        return;
-    }
+    library(test)?;
     let place = tempfile::tempdir().unwrap();
     let mut children = ["0", "1"].map(|role| start(test, role, more, place.path()));
     let until = Instant::now() + BOUND;
@@ -162,6 +173,7 @@ fn run_and(test: &str, more: &[(&str, &str)], killed: bool, part: impl FnOnce(Ro
             "part {role} of {test} has run no test"
         );
     }
+    Some(outputs)
 }
 
 /// What a program has printed.

@@ -56,6 +56,9 @@ const ACCEPTS: usize = 64;
 /// Most events that one pass looks at.
 const EVENTS: usize = 64;
 
+/// How long callers wait that found no descriptor left, before the next attempt to accept one.
+const PAUSE: Duration = Duration::from_millis(50);
+
 /// The word over a line: the sender notices the other's end by a rail, and closes the line.
 const RELEASE: u8 = b'r';
 /// The word over a line: the sender forgets the other.
@@ -107,8 +110,12 @@ struct State {
     /// News for the owner.
     news: Vec<News>,
     counts: DeskCounts,
+    /// The listener is out of the epoll set until then, as there was no descriptor for a caller.
+    pause: Option<Instant>,
     /// A sentence about missing descriptors that the owner has not taken.
     shortage: Option<String>,
+    /// Whether there was such a sentence: there is one only.
+    was_short: bool,
     /// Room for one card.
     room: Vec<u8>,
 }
@@ -121,6 +128,8 @@ struct Shared {
     ready: Arc<OwnedFd>,
     state: Mutex<State>,
     any: AtomicBool,
+    /// Whether there is a sentence about missing descriptors.
+    is_short: AtomicBool,
 }
 
 /// This process's listener. Clones refer to the same one; no call of it takes another lock.
@@ -148,6 +157,7 @@ impl Desk {
             ready: Arc::new(ready),
             state: Mutex::new(state),
             any: AtomicBool::new(false),
+            is_short: AtomicBool::new(false),
         })))
     }
 
@@ -185,8 +195,13 @@ impl Desk {
         self.lock().table.len()
     }
 
-    /// Takes the sentence about missing descriptors, if there is one since the last call.
+    /// Takes the sentence for the user about missing descriptors, once there is one. There is one at most.
+    #[inline]
     pub(super) fn take_shortage(&self) -> Option<String> {
+        if !self.0.is_short.load(Ordering::Acquire) {
+            return None;
+        }
+        self.0.is_short.store(false, Ordering::Relaxed);
         self.lock().shortage.take()
     }
 
@@ -251,6 +266,7 @@ impl Desk {
                 data: epoll::EventData::new_u64(0),
             }
         }; EVENTS];
+        self.resume(&mut state);
         let now = timespec(Duration::ZERO);
         let count = epoll::wait(&self.0.ready, &mut found[..], Some(&now)).unwrap_or(0);
         let numbers = || found.iter().take(count).map(|event| event.data.u64());
@@ -283,6 +299,7 @@ impl Desk {
             .next()
             .into_iter()
             .chain(state.calls.next())
+            .chain(state.pause)
             .min()?;
         Some(next.saturating_duration_since(Instant::now()))
     }
@@ -342,7 +359,7 @@ impl Desk {
         let socket = match accept(&self.0.listener) {
             Ok(socket) => socket,
             Err(Errno::MFILE | Errno::NFILE) => {
-                state.shortage.get_or_insert_with(|| files_needed(1));
+                self.pause(state);
                 return false;
             }
             Err(_) => return false,
@@ -358,6 +375,28 @@ impl Desk {
             Caller::Nothing => _ = self.keep(state, socket, Role::Silent),
         }
         true
+    }
+
+    /// No descriptor is left for a caller. It waits, and would wake every sleep meanwhile.
+    #[cold]
+    fn pause(&self, state: &mut State) {
+        if epoll::delete(&self.0.ready, &self.0.listener).is_ok() {
+            state.pause = Some(Instant::now() + PAUSE);
+        }
+        if !std::mem::replace(&mut state.was_short, true) {
+            state.shortage = Some(files_needed(1));
+            self.0.is_short.store(true, Ordering::Release);
+        }
+    }
+
+    /// Accepts callers again, when that is due.
+    fn resume(&self, state: &mut State) {
+        if state.pause.is_some_and(|until| until <= Instant::now()) {
+            let event = epoll::EventData::new_u64(LISTENER);
+            if epoll::add(&self.0.ready, &self.0.listener, event, epoll::EventFlags::IN).is_ok() {
+                state.pause = None;
+            }
+        }
     }
 
     fn on_event(&self, state: &mut State, number: u64) {
