@@ -24,7 +24,8 @@ doorbell is ahead. On a machine that has other work, run it at real-time priorit
 `chrt --rr 5 doorbell-lab compare-peers`.\n\n\
 What listens does so in a network namespace that has nothing but its loopback interface, or the two ends of a virtual \
 cable (`--network`); that takes root, or a kernel that lets users make namespaces. Status 1 when a peer is ahead \
-anywhere, 6 when doorbell itself failed or nothing could be compared.\n\n\
+anywhere, 6 when doorbell itself failed or nothing could be compared. Stacks over doorbell's libfabric provider \
+(`--provider`) are doorbell's own: they are compared with doorbell, and are no peers.\n\n\
 Streams are compared out of ordinary memory and into it, as the peers have it; from 64 KiB on, doorbell's regions have a row \
 of their own. Beside the best peer of each comparison stands what is promised: latencies below it, rates above it, bandwidths \
 from 64 KiB on at least 0.97 of it.\n\n", exits!(), "\

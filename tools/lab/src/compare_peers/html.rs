@@ -255,7 +255,8 @@ fn by_size(report: &Report, block: &Block<'_>, body: &mut String) {
 }
 
 fn cell(block: &Block<'_>, line: &Line) -> String {
-    let class = match line.ahead {
+    // Our own stacks beside each other are no verdict.
+    let class = match line.ahead.filter(|_| !line.ours) {
         Some(Finding::Doorbell) => "ahead",
         Some(Finding::Peer) => "behind",
         Some(Finding::Open) => "open",
@@ -301,7 +302,8 @@ fn how(report: &Report, body: &mut String) {
     let host = &report.host;
     let _ = write!(
         body,
-        "<h2>How it was measured</h2>\n<p>Every stack ran as processes of its own, one on each core, turn by turn in {} rounds \
+        "<h2>How it was measured</h2>\n<p>Rows in bold are doorbell's own, also those of other programs over its libfabric provider; \
+         they are no peers. Every stack ran as processes of its own, one on each core, turn by turn in {} rounds \
          that each began with another one; {} s for each size (losses, and what they are compared with: 1 s at least), after a warm-up; {} messages under way in rows with a window. \
          Half round trips are means of every exchange of a turn. A turn counts when the bare cache-line exchange was in the same band \
          before and after it{}: {} did, {} of them despite other work; {} were repeated because the cores moved and {} because \

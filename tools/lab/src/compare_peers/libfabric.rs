@@ -12,6 +12,9 @@ use super::stack::{Lab, Stack, complete};
 use crate::compare_peers::args::Family;
 use crate::place::{Place, Side, free_port};
 
+/// This project's provider, and the name of its stack.
+const OURS: (&str, &str) = ("libfabric doorbell", "doorbell");
+
 /// The stack of one provider.
 pub(crate) struct Libfabric {
     name: &'static str,
@@ -26,7 +29,6 @@ impl Libfabric {
     /// named, and then beside those for networks.
     pub(crate) fn ways(peer: &Peer, network: bool, ours: Option<&Path>) -> Vec<Self> {
         const SHM: (&str, &str) = ("libfabric shm", "shm");
-        const OURS: (&str, &str) = ("libfabric doorbell", "doorbell");
         const NETS: [(&str, &str); 2] = [("libfabric tcp", "tcp;ofi_rxm"), ("libfabric udp", "udp;ofi_rxd")];
         let providers: &[(&'static str, &'static str)] = match (peer.missing.is_none(), network, ours) {
             (false, ..) => &[],
@@ -76,7 +78,7 @@ impl Stack for Libfabric {
     }
 
     fn family(&self) -> Option<Family> {
-        Some(Family::Libfabric)
+        (self.provider != OURS.1).then_some(Family::Libfabric)
     }
 
     fn how(&self) -> String {

@@ -100,9 +100,9 @@ impl Mpi {
             .collect()
     }
 
-    /// Returns the project that it belongs to.
-    pub(crate) fn family(&self) -> Option<Family> {
-        Some(self.family)
+    /// Returns whose library its programs are linked with.
+    pub(crate) fn library(&self) -> Family {
+        self.family
     }
 
     /// Its name, with what carries the messages.
@@ -232,7 +232,7 @@ impl Stack for Mpi {
     }
 
     fn family(&self) -> Option<Family> {
-        Some(self.family)
+        (self.way != Way::Provider(OURS)).then_some(self.family)
     }
 
     fn how(&self) -> String {

@@ -50,8 +50,8 @@ impl Osu {
             Err(stop) => return Err(stop),
         };
         let wanted = library(&needs);
-        let ours = mpis.into_iter().filter(|mpi| mpi.family() == wanted);
-        let ways: Vec<Self> = ours
+        let fitting = mpis.into_iter().filter(|mpi| Some(mpi.library()) == wanted);
+        let ways: Vec<Self> = fitting
             .map(|mpi| Self {
                 name: format!("OSU, {}", mpi.name()),
                 folder: folder.clone(),

@@ -503,8 +503,129 @@ pub(crate) mod samples {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::super::doorbell::Doorbell;
+    use super::super::libfabric::Libfabric;
+    use super::super::load::Load;
+    use super::super::mpi::Mpi;
     use super::super::rounds::Outcome;
+    use super::super::stack::Stack;
+    use super::super::verdict::rows;
     use super::*;
+    use crate::compare_peers::args::Family;
+
+    /// Latencies of 8 bytes in two rounds: doorbell's 100 ns, and of each other stack over libfabric what
+    /// `nanos` returns for its name.
+    fn over_libfabric(nanos: impl Fn(&str) -> f64) -> Report {
+        let load = Load {
+            kind: Kind::Latency,
+            sizes: vec![8],
+            seconds: 0.1,
+            window: 64,
+            limit: None,
+        };
+        let peer = |family| Peer {
+            family,
+            compiler: Some(PathBuf::from("/usr/bin/mpicc")),
+            over_libfabric: true,
+            ..samples::report().peers.remove(0)
+        };
+        let folder = Some(Path::new("/opt/doorbell"));
+        let mut stacks: Vec<Box<dyn Stack>> = Vec::new();
+        for stack in Doorbell::shm(PathBuf::new(), [0, 1], &load) {
+            stacks.push(Box::new(stack));
+        }
+        for stack in Libfabric::ways(&peer(Family::Libfabric), false, folder) {
+            stacks.push(Box::new(stack));
+        }
+        for family in [Family::OpenMpi, Family::Mpich] {
+            for stack in Mpi::ways(&peer(family), false, folder) {
+                stacks.push(Box::new(stack));
+            }
+        }
+        let figure = |name: &str| Figure {
+            bytes: 8,
+            half_rtt_ns: Percentiles {
+                mean: Some(if name == "doorbell" { 100.0 } else { nanos(name) }),
+                ..Percentiles::default()
+            },
+            ..Figure::default()
+        };
+        let turns: Vec<Turn> = (0..2)
+            .flat_map(|round| {
+                stacks
+                    .iter()
+                    .enumerate()
+                    .map(move |(at, stack)| (round, at, stack))
+            })
+            .map(|(round, stack, named)| Turn {
+                stack,
+                round,
+                ..turn(Outcome::Counts(Band::Near, vec![figure(named.name())]), 0.0, 0.0)
+            })
+            .collect();
+        let events = [Event {
+            setting: Setting::Shm,
+            load,
+            stacks,
+        }];
+        let frame = Frame {
+            cores: [0, 1],
+            rounds: 2,
+            seconds: 0.1,
+            window: 64,
+            real_time: false,
+            started: SystemTime::now(),
+            peers: Vec::new(),
+            left_out: Vec::new(),
+            doubts: Vec::new(),
+        };
+        Report::new(frame, &events, &turns, &rows(&events, &turns))
+    }
+
+    #[test]
+    fn other_programs_over_doorbells_own_provider_are_no_peers() {
+        let report = over_libfabric(|name| if name.ends_with(" doorbell") { 50.0 } else { 400.0 });
+        let provider: Vec<&str> = report
+            .results
+            .iter()
+            .filter(|line| line.ours)
+            .map(|line| &*line.stack)
+            .collect();
+        assert_eq!(
+            provider,
+            [
+                "doorbell",
+                "libfabric doorbell",
+                "Open MPI doorbell",
+                "MPICH doorbell"
+            ]
+        );
+        // They are compared, and neither a peer that is ahead nor the best one.
+        let ratio = report.results[1].ratio.map(|ratio| ratio.median);
+        assert_eq!(
+            (&*report.results[1].stack, ratio),
+            ("libfabric doorbell", Some(0.5))
+        );
+        assert_eq!(report.behind().count(), 0);
+        assert_eq!(report.failure(), None);
+        let [best] = &report.best[..] else {
+            panic!("{:?}", report.best)
+        };
+        assert_eq!((&*best.peer, best.ratio.median), ("libfabric shm", 4.0));
+        // Another provider's row is a peer's.
+        let report = over_libfabric(|name| {
+            if name == "MPICH libfabric shm" {
+                50.0
+            } else {
+                400.0
+            }
+        });
+        let behind: Vec<&str> = report.behind().map(|line| &*line.stack).collect();
+        assert_eq!(behind, ["MPICH libfabric shm"]);
+        assert_eq!(report.best[0].peer, "MPICH libfabric shm");
+    }
 
     fn turn(outcome: Outcome, others: f64, stolen: f64) -> Turn {
         Turn {

@@ -18,7 +18,8 @@ pub(crate) trait Stack {
     /// Its name, with what carries the messages.
     fn name(&self) -> &str;
 
-    /// Returns the project that it belongs to; none for doorbell itself.
+    /// Returns the project that it belongs to; none for doorbell itself, also where another project's program
+    /// runs over doorbell's provider.
     fn family(&self) -> Option<Family>;
 
     /// Returns how it is measured, in a few words.

@@ -14,7 +14,7 @@ use super::report::{Line, Report};
 use super::verdict::{Finding, Over};
 
 /// Width of a stack's name, and of a figure.
-const NAME: usize = 17;
+const NAME: usize = 20;
 const CELL: usize = 17;
 
 /// The whole comparison.
