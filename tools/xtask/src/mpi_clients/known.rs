@@ -26,6 +26,12 @@ pub(super) const KNOWN: &[Known] = &[
         reason: "MPI_Abi_get_fortran_info has no answer for several types of Fortran; over tcp as well",
     },
     Known {
+        client: "openmpi-4.1.4",
+        test: "test_p2p_obj",
+        owner: "Open MPI",
+        reason: "MPI_Cancel of a send: a segmentation fault; over tcp as well",
+    },
+    Known {
         client: "openmpi-4.1",
         test: "test_p2p_obj",
         owner: "Open MPI",
@@ -56,3 +62,38 @@ pub(super) const KNOWN: &[Known] = &[
         reason: "MPIX_Comm_revoke does nothing where mpirun was started without --with-ft; over tcp as well",
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::{Row, Table};
+
+    #[test]
+    fn a_crash_of_one_release_is_not_explained_by_a_bug_of_all() {
+        let mut table = Table::new("provider", KNOWN);
+        for client in ["openmpi-4.1.4-system", "openmpi-4.1.8"] {
+            let mut row = Row::new(client, "doorbell".to_owned(), 2);
+            row.fail("test_p2p_obj", "exit status: 139".to_owned());
+            table.add(row);
+        }
+        assert!(table.is_good());
+        let shown = table.markdown();
+        let crash = "MPI_Cancel of a send: a segmentation fault; over tcp as well";
+        for (client, reason) in [("openmpi-4.1.4-system", crash), ("openmpi-4.1.8", SYNCHRONOUS)] {
+            let line = format!("| {client} | test_p2p_obj | Open MPI | {reason} |");
+            assert!(shown.contains(&line), "{shown}");
+        }
+    }
+
+    /// The first that fits is taken.
+    #[test]
+    fn no_reason_is_hidden_behind_a_general_one() {
+        for (at, known) in KNOWN.iter().enumerate() {
+            let hides = |before: &&Known| {
+                known.client.starts_with(before.client) && known.test.starts_with(before.test)
+            };
+            let before = KNOWN[..at].iter().find(hides);
+            assert!(before.is_none(), "{known:?} behind {before:?}");
+        }
+    }
+}
