@@ -123,6 +123,12 @@ pub fn colour(number: usize) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
+/// Whether the marks of a stack are squares: where there are more stacks than colours, a colour has circles
+/// first and then squares.
+pub fn is_square(number: usize) -> bool {
+    number / COLOURS.len() % 2 == 1
+}
+
 fn up<X>(area: &Area<'_>, figure: &Figure, x: X) -> Result<(), BenchError>
 where
     X: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -197,18 +203,16 @@ where
             Some(PathElement::new([(point.x, least), (point.x, most)], style))
         });
         chart.draw_series(bars).map_err(failed)?;
-        let (size, inside) = if curve.ours {
-            (5, style.filled())
-        } else {
-            (4, WHITE.filled())
-        };
         let marks = || curve.points.iter().map(|point| (point.x, point.y));
-        chart
-            .draw_series(marks().map(|at| Circle::new(at, size, inside)))
-            .map_err(failed)?;
-        chart
-            .draw_series(marks().map(|at| Circle::new(at, size, style)))
-            .map_err(failed)?;
+        for (size, style) in mark(curve) {
+            if is_square(curve.colour) {
+                let square = |at| EmptyElement::at(at) + square((0, 0), size, style);
+                chart.draw_series(marks().map(square)).map_err(failed)?;
+            } else {
+                let circle = |at| Circle::new(at, size, style);
+                chart.draw_series(marks().map(circle)).map_err(failed)?;
+            }
+        }
     }
     legend(&beside, figure)
 }
@@ -224,7 +228,20 @@ fn style(curve: &Curve) -> ShapeStyle {
     ShapeStyle::from(colour).stroke_width(if curve.ours { 4 } else { 2 })
 }
 
-/// The names from the top down, each behind a piece of its line.
+/// The mark of a curve: its inside, and its rim above that.
+fn mark(curve: &Curve) -> [(i32, ShapeStyle); 2] {
+    let style = style(curve);
+    match curve.ours {
+        true => [(5, style.filled()), (5, style)],
+        false => [(4, WHITE.filled()), (4, style)],
+    }
+}
+
+fn square((x, y): (i32, i32), half: i32, style: ShapeStyle) -> Rectangle<(i32, i32)> {
+    Rectangle::new([(x - half, y - half), (x + half, y + half)], style)
+}
+
+/// The names from the top down, each behind a piece of its line with its mark.
 fn legend(area: &Area<'_>, figure: &Figure) -> Result<(), BenchError> {
     const TOP: i32 = 48;
     const ROW: i32 = 23;
@@ -232,6 +249,14 @@ fn legend(area: &Area<'_>, figure: &Figure) -> Result<(), BenchError> {
         let y = TOP + ROW * row;
         area.draw(&PathElement::new([(0, y), (26, y)], style(curve)))
             .map_err(failed)?;
+        for (size, style) in mark(curve) {
+            let drawn = if is_square(curve.colour) {
+                area.draw(&square((13, y), size, style))
+            } else {
+                area.draw(&Circle::new((13, y), size, style))
+            };
+            drawn.map_err(failed)?;
+        }
         words(area, &curve.name, (34, y - 6))?;
     }
     Ok(())
@@ -343,6 +368,19 @@ mod tests {
                 assert!(svg.contains(word), "{word}: {up:?}");
             }
         }
+    }
+
+    #[test]
+    fn two_stacks_of_one_colour_have_different_marks() {
+        let mut many = of(Up::HalfRoundTrip, Across::Sizes, &[(8.0, 70.0), (64.0, 90.0)]);
+        let all = COLOURS.len();
+        assert_eq!(colour(1), colour(1 + all));
+        assert!(!is_square(1) && is_square(1 + all));
+        let rectangles = |figure: &Figure| super::figure(figure).unwrap().matches("<rect").count();
+        let before = rectangles(&many);
+        many.curves[1].colour += all;
+        // Two points and the legend, each with an inside and a rim.
+        assert_eq!(rectangles(&many), before + 6);
     }
 
     #[test]

@@ -13,7 +13,7 @@ th,td{padding:.32rem .7rem;text-align:right;border-bottom:1px solid var(--line);
 th{font-weight:600;color:var(--soft)}td:first-child,th:first-child{text-align:left}\
 td small{display:block;color:var(--soft)}tr.ours td{font-weight:600}\
 td.ahead{background:var(--ahead)}td.behind{background:var(--behind)}td.open{background:var(--open)}\
-.dot{display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right:.5em}\
+.dot{display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right:.5em}.dot.square{border-radius:0}\
 .cards{display:flex;flex-wrap:wrap;gap:.8rem;margin:1.2rem 0}.card{border-radius:8px;padding:.7rem 1.1rem;min-width:9rem}\
 .card b{display:block;font-size:1.7rem;line-height:1.2}\
 pre{font:12px/1.45 ui-monospace,monospace;background:#f6f7f8;padding:1rem;overflow-x:auto;border-radius:6px}\

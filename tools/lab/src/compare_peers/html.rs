@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use doorbell_bench::error::BenchError;
-use doorbell_bench::report::figure::{Across, Curve, Figure, Point, Up, colour, figure};
+use doorbell_bench::report::figure::{Across, Curve, Figure, Point, Up, colour, figure, is_square};
 
 use super::load::Kind;
 use super::report::{Line, Report};
@@ -214,9 +214,10 @@ fn number(report: &Report, stack: &str) -> usize {
 }
 
 fn first_cell(report: &Report, stack: &str) -> String {
-    let colour = colour(number(report, stack));
+    let number = number(report, stack);
+    let (colour, square) = (colour(number), if is_square(number) { " square" } else { "" });
     format!(
-        "<td><span class=\"dot\" style=\"background:{colour}\"></span>{}</td>",
+        "<td><span class=\"dot{square}\" style=\"background:{colour}\"></span>{}</td>",
         escape(stack)
     )
 }
