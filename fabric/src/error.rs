@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use crate::limits::{Limit, Resource};
 use crate::name::KINDS;
+use crate::nearest::nearest;
 
 /// The exit status of a doorbell program.
 ///
@@ -198,17 +199,9 @@ impl RailError {
     /// An unknown kind, with the nearest valid one.
     pub fn unknown_kind(given: &str) -> Self {
         let kind = given.split(':').next().unwrap_or(given);
-        // A suggestion more than a third of its length away does not help.
-        let near = kind.chars().count().div_ceil(3);
-        let nearest = KINDS
-            .into_iter()
-            .map(|known| (strsim::damerau_levenshtein(kind, known), known))
-            .filter(|(distance, _)| *distance <= near)
-            .min_by_key(|(distance, _)| *distance)
-            .map(|(_, known)| known);
         Self::UnknownKind {
             given: given.to_owned(),
-            nearest,
+            nearest: nearest(kind, KINDS),
         }
     }
 

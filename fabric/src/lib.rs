@@ -85,6 +85,7 @@ pub mod map;
 pub mod memory;
 pub mod message;
 pub mod name;
+pub mod nearest;
 pub mod ni;
 pub mod pace;
 pub mod pairs;

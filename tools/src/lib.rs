@@ -31,11 +31,14 @@ pub mod report_files;
 pub mod run;
 mod why;
 
+use std::env;
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use doorbell_fabric::error::Exit;
+use doorbell_fabric::nearest::nearest;
 use doorbell_fabric::signals;
 
 use crate::cli::Command;
@@ -56,17 +59,17 @@ const MOVED: [(&str, &str); 7] = [
 /// command line, and `act` carries out what was read.
 pub fn program<C: clap::FromArgMatches>(
     name: &str,
-    command: clap::Command,
+    mut command: clap::Command,
     act: impl FnOnce(C) -> Result<ExitCode, ToolError>,
 ) -> ExitCode {
     // Without these handlers, all that follows is as good.
     let _ = signals::of_a_program();
     let parsed = command
-        .try_get_matches()
+        .try_get_matches_from_mut(env::args_os())
         .and_then(|mut matches| C::from_arg_matches_mut(&mut matches));
     match parsed {
         Ok(parsed) => end(name, act(parsed)),
-        Err(refusal) => refuse(name, &refusal),
+        Err(refusal) => refuse(name, &suggested(refusal, &command, env::args_os())),
     }
 }
 
@@ -128,6 +131,36 @@ fn end(name: &str, done: Result<ExitCode, ToolError>) -> ExitCode {
     }
 }
 
+/// Replaces the parser's suggestions for an unknown command, which go by the letters that two names have in
+/// common in whatever order, by the one name that differs least, if any is near.
+fn suggested(
+    mut refusal: clap::Error,
+    program: &clap::Command,
+    words: impl IntoIterator<Item = OsString>,
+) -> clap::Error {
+    let Some(ContextValue::String(asked)) = refusal.get(ContextKind::InvalidSubcommand) else {
+        return refusal;
+    };
+    let asked = asked.clone();
+    // Down to the command whose command it was to be.
+    let mut within = program;
+    for word in words.into_iter().skip(1) {
+        match word.to_str() {
+            Some(word) if word == asked => break,
+            // Its words are commands of what is above it.
+            Some("help") | None => {}
+            Some(word) => within = within.find_subcommand(word).unwrap_or(within),
+        }
+    }
+    let known = within.get_subcommands().filter(|command| !command.is_hide_set());
+    refusal.remove(ContextKind::SuggestedSubcommand);
+    if let Some(name) = nearest(&asked, known.map(clap::Command::get_name)) {
+        let names = ContextValue::Strings(vec![name.to_owned()]);
+        refusal.insert(ContextKind::SuggestedSubcommand, names);
+    }
+    refusal
+}
+
 /// Prints what the command line's parser returned: help and version are results, all else is wrong usage.
 fn refuse(name: &str, refusal: &clap::Error) -> ExitCode {
     if let Some(sentence) = moved(refusal) {
@@ -169,6 +202,45 @@ mod tests {
     fn refusal(words: &[&str]) -> clap::Error {
         let words = ["doorbell"].iter().chain(words);
         Cli::command().try_get_matches_from(words).unwrap_err()
+    }
+
+    #[test]
+    fn an_unknown_command_is_answered_with_the_nearest_or_none() {
+        for (words, meant) in [
+            (&["pingpnog"][..], Some("pingpong")),
+            (&["pinpong"], Some("pingpong")),
+            (&["infos"], Some("info")),
+            (&["docter", "shm"], Some("doctor")),
+            (&["acm", "resovle", "node3"], Some("resolve")),
+            (&["acm", "pingpong"], None),
+            (&["agent", "usinc"], Some("usnic")),
+            (&["help", "pingpnog"], Some("pingpong")),
+            // Hidden ones are for doorbell itself.
+            (&["exec-rnak"], None),
+            (&["frobnicate"], None),
+            (&["ofi"], None),
+        ] {
+            let command = Cli::command();
+            let all = ["doorbell"].iter().chain(words).map(OsString::from);
+            let shown = suggested(refusal(words), &command, all).to_string();
+            let tips: Vec<&str> = shown.lines().filter(|line| line.contains("similar")).collect();
+            match meant {
+                Some(meant) => assert!(
+                    tips.len() == 1 && tips[0].ends_with(&format!("exists: '{meant}'")),
+                    "{words:?}: {shown}"
+                ),
+                None => assert!(tips.is_empty(), "{words:?}: {shown}"),
+            }
+        }
+        // Other refusals stay as they are.
+        let command = Cli::command();
+        let words = ["pingpong", "--size", "8"];
+        let all = ["doorbell"].iter().chain(&words).map(OsString::from);
+        assert!(
+            suggested(refusal(&words), &command, all)
+                .to_string()
+                .contains("'--sizes'")
+        );
     }
 
     #[test]

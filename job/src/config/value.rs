@@ -266,13 +266,10 @@ pub(crate) fn nearest<'a>(given: &str, known: impl Iterator<Item = &'a str>) -> 
             .trim_start_matches("doorbell_")
             .to_owned()
     };
-    let given = bare(given);
-    let near = given.chars().count().div_ceil(3);
-    known
-        .map(|name| (strsim::damerau_levenshtein(&given, &bare(name)), name))
-        .filter(|(distance, _)| *distance <= near)
-        .min_by_key(|(distance, _)| *distance)
-        .map_or("", |(_, name)| name)
+    let known: Vec<(String, &str)> = known.map(|name| (bare(name), name)).collect();
+    let meant = doorbell_fabric::nearest::nearest(&bare(given), known.iter().map(|(bare, _)| bare.as_str()));
+    let name = meant.and_then(|meant| known.iter().find(|(bare, _)| bare == meant));
+    name.map_or("", |(_, name)| name)
 }
 
 words! {
