@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::caps::Capabilities;
 use crate::error::RailError;
 use crate::name::{KINDS, RailName};
+use crate::nearest::distance;
 
 /// A kind of driver, as discovery sees it.
 pub trait Driver {
@@ -291,6 +292,9 @@ fn what_is(kind: &str) -> &'static str {
     }
 }
 
+/// Names that are listed where a rail is not there.
+const NAMES_MOST: usize = 4;
+
 impl Discovery {
     /// Every candidate of every kind.
     pub fn candidates(&self) -> impl Iterator<Item = &Candidate> {
@@ -300,6 +304,15 @@ impl Discovery {
     /// The candidates that can be used.
     pub fn usable(&self) -> impl Iterator<Item = &Candidate> {
         self.candidates().filter(|one| one.is_usable())
+    }
+
+    /// Whether its kind was looked for, and there is no rail of this name; one that is there and cannot be
+    /// used is not missing.
+    pub fn is_missing(&self, name: &RailName) -> bool {
+        self.kinds
+            .iter()
+            .filter(|report| report.kind == name.kind() && report.outcome == Outcome::Probed)
+            .any(|report| !report.candidates.iter().any(|one| one.rail == *name))
     }
 
     /// The rail that the user named.
@@ -317,11 +330,15 @@ impl Discovery {
                 (reason.clone(), "name a rail of another kind".to_owned())
             }
             Some((Outcome::Probed, others)) if !others.is_empty() => {
-                let names: Vec<&str> = others.iter().map(|one| one.rail.as_str()).collect();
-                (
-                    "this machine has no such rail".to_owned(),
-                    format!("these are: {}", names.join(", ")),
-                )
+                let mut names: Vec<&str> = others.iter().map(|one| one.rail.as_str()).collect();
+                names.sort_by_key(|other| distance(name.as_str(), other));
+                let remedy = match names.get(..NAMES_MOST) {
+                    Some(few) if few.len() < names.len() => {
+                        format!("the nearest are {}; `doorbell info` lists all", few.join(", "))
+                    }
+                    _ => format!("these are: {}", names.join(", ")),
+                };
+                ("this machine has no such rail".to_owned(), remedy)
             }
             _ => (
                 format!("this machine has no rail of kind `{}`", name.kind()),
@@ -439,6 +456,34 @@ mod tests {
         assert!(refused("xdp:eth0").contains("contains no driver for AF_XDP"));
         assert!(refused("verbs:mlx5_0:1").contains("segment 7"));
         assert!(refused("sim:43").contains("this machine has no such rail"));
+        for (text, missing) in [
+            ("udp:eth7", true),
+            ("udp:eth0", false),
+            ("udp:lo", false),
+            ("xdp:eth0", false),
+            ("verbs:mlx5_0:1", false),
+        ] {
+            assert_eq!(found.is_missing(&name(text)), missing, "{text}");
+        }
+    }
+
+    #[test]
+    fn of_many_rails_the_nearest_names_are_listed() {
+        let many = Fake("udp", || {
+            let names = ["lo", "docker0", "eth10", "br-3f0c9", "eth0", "eth1", "wlan0"];
+            Ok(names
+                .map(|one| Candidate::usable(name(&format!("udp:{one}")), capabilities()))
+                .into())
+        });
+        let said = discover(&[&many], &[])
+            .named(&name("udp:eth11"))
+            .unwrap_err()
+            .to_string();
+        let list = "the nearest are udp:eth10, udp:eth1, udp:eth0, udp:";
+        assert!(
+            said.contains(list) && said.contains("`doorbell info` lists all"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -41,7 +41,8 @@ pub struct RunArgs {
     #[arg(short = 'n', long = "ranks", value_name = "N", allow_hyphen_values = true, value_parser = whole::<u32>(1..=1024))]
     pub(crate) ranks: u32,
     /// A rail to use, without a substitute if it cannot be used; may be repeated up to 32 times; by default
-    /// all rails that need not be named
+    /// all rails that need not be named. One that this machine does not have is refused before a rank starts
+    /// (status 3); with --hosts, each host's ranks check theirs
     #[arg(long = "rail", value_name = "RAIL", value_parser = rail)]
     pub(crate) rails: Vec<RailName>,
     /// End the job after this many seconds

@@ -33,8 +33,10 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use doorbell::Config;
 use doorbell_bench::pin;
 use doorbell_fabric::error::advice;
+use doorbell_fabric::name::RailName;
 
 use crate::console;
 use crate::error::ToolError;
@@ -74,6 +76,10 @@ pub struct Launch {
 
 /// Runs `doorbell run`.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, ToolError> {
+    // Each of several hosts has rails of its own, which its ranks check.
+    if args.hosts.is_none() {
+        refuse_missing(&args.rails)?;
+    }
     let rails: Vec<&str> = args.rails.iter().map(|rail| rail.as_str()).collect();
     let rails = (!rails.is_empty()).then(|| ("DOORBELL_RAILS", rails.join(",")));
     let launch = Launch {
@@ -93,6 +99,23 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, ToolError> {
         Some(list) => hosts::launch(&launch, list, args),
         None => job::launch(&launch),
     }
+}
+
+/// Refuses rails that this machine does not have. Those that are there and cannot be used are left to the
+/// ranks, which may have other rights than the launcher.
+fn refuse_missing(rails: &[RailName]) -> Result<(), ToolError> {
+    // Every machine has `shm`.
+    if rails.iter().all(|rail| rail.as_str() == "shm") {
+        return Ok(());
+    }
+    let mut config = Config::from_environment()?;
+    let names: Vec<&str> = rails.iter().map(RailName::as_str).collect();
+    config.set_by("--rail", "rails.list", &names.join(","))?;
+    let found = doorbell::discover(&config);
+    for rail in rails.iter().filter(|rail| found.is_missing(rail)) {
+        found.named(rail)?;
+    }
+    Ok(())
 }
 
 /// Launches the job of another command.

@@ -69,6 +69,20 @@ fn rails_are_passed_on_and_unknown_ones_refused() {
     assert_eq!(lines(&out.get_output().stdout), ["[0] shm,udp:lo"]);
     let out = run_sh(1, &["--rail", "smh"], "true").assert().code(2);
     assert!(sentence(&out.get_output().stderr).contains("`shm`"));
+    // No rank starts with a rail that this machine does not have.
+    let out = run_sh(2, &["--rail", "shm", "--rail", "udp:ol"], "echo ran")
+        .assert()
+        .code(3);
+    let said = sentence(&out.get_output().stderr);
+    assert!(
+        said.contains("rail `udp:ol` cannot be used: this machine has no such rail")
+            && said.contains("udp:lo")
+            && said.trim().lines().count() == 1,
+        "{said}"
+    );
+    assert!(out.get_output().stdout.is_empty());
+    // One that is there and cannot be used is the ranks' to refuse.
+    run_sh(1, &["--rail", "sim:7"], "true").assert().success();
 }
 
 #[test]
