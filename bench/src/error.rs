@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(sentence(&io), "could not listen (@root): no; try again");
         let rail = doorbell::Error::Rail(RailError::NoRail {
             peer: "rank 1".into(),
-            reasons: "none".into(),
+            reasons: vec!["none".into()],
         });
         assert_eq!(sentence(&rail).matches("doorbell info").count(), 1);
         let none = doorbell::Error::NoRail {

@@ -1,8 +1,9 @@
 //! Errors of rails: what failed, on what, the system's error, the likely cause and what to do next.
 //!
-//! The message of an error is one line that names the object. Three more items serve programs and longer
-//! explanations: [`RailError::code`], a short name that scripts may compare; [`RailError::help`], the likely
-//! cause and the next step; and [`RailError::exit`], the exit status of a program.
+//! The message of an error is one line that names the object; where no rail of several leads to a peer, a
+//! line for each of them follows. Three more items serve programs and longer explanations:
+//! [`RailError::code`], a short name that scripts may compare; [`RailError::help`], the likely cause and the
+//! next step; and [`RailError::exit`], the exit status of a program.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -154,12 +155,12 @@ pub enum RailError {
         remedy: &'static str,
     },
     /// No rail leads to a peer.
-    #[error("no rail reaches {peer}: {reasons}; `doorbell info` shows every candidate")]
+    #[error("no rail reaches {peer}{}", each(reasons))]
     NoRail {
         /// The name of the peer.
         peer: String,
         /// Each candidate with the one reason that it lost.
-        reasons: String,
+        reasons: Vec<String>,
     },
     /// The system refused a file or directory.
     #[error("could not {step} `{}`: {source}", path.display())]
@@ -189,6 +190,16 @@ pub enum RailError {
         /// What is wrong with the call.
         reason: &'static str,
     },
+}
+
+/// Several reasons have a line each, below the sentence.
+fn each(reasons: &[String]) -> String {
+    const NEXT: &str = "`doorbell info` shows every candidate";
+    match reasons {
+        [] => format!("; {NEXT}"),
+        [only] => format!(": {only}; {NEXT}"),
+        several => format!(" ({NEXT}):\n  {}", several.join("\n  ")),
+    }
 }
 
 fn suggestion(nearest: &Option<&str>) -> String {
@@ -461,7 +472,7 @@ mod tests {
             },
             RailError::NoRail {
                 peer: text(),
-                reasons: "reason".into(),
+                reasons: vec!["reason".into()],
             },
             RailError::file("step", Path::new("object"), source()),
             RailError::bad_file(Path::new("object"), "reason"),

@@ -435,16 +435,15 @@ impl Selection {
         if !chosen.is_empty() {
             return Ok(chosen);
         }
-        let reasons: Vec<String> = lost()
+        let mut reasons: Vec<String> = lost()
             .map(|(one, reason)| format!("`{}`: {reason}", one.rail))
             .collect();
+        if reasons.is_empty() {
+            reasons.push("this machine has no rail at all".to_owned());
+        }
         Err(RailError::NoRail {
             peer: self.peer.clone(),
-            reasons: if reasons.is_empty() {
-                "this machine has no rail at all".to_owned()
-            } else {
-                reasons.join("; ")
-            },
+            reasons,
         })
     }
 }

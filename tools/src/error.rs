@@ -34,6 +34,17 @@ fn about_file(source: &io::Error) -> &'static str {
     }
 }
 
+/// The text of an error about rails between hosts with what to do there; the lines below its sentence, one
+/// for each rail, stay below it.
+fn no_way(said: &str) -> String {
+    const NEXT: &str = "between hosts, a rail has to be named on both sides, on an interface that reaches the \
+                        other: `--rail udp:INTERFACE` with `--serve` and with `--connect` (`doorbell info` lists them)";
+    match said.split_once('\n') {
+        Some((sentence, lines)) => format!("{}; {NEXT}:\n{lines}", sentence.trim_end_matches(':')),
+        None => format!("{said}; {NEXT}"),
+    }
+}
+
 /// The reason why a command failed.
 #[derive(Debug, Error)]
 pub enum ToolError {
@@ -77,10 +88,7 @@ pub enum ToolError {
         source: io::Error,
     },
     /// Two hosts without a common rail.
-    #[error(
-        "{said}; between hosts, a rail has to be named on both sides, on an interface that reaches the other: \
-         `--rail udp:INTERFACE` with `--serve` and with `--connect` (`doorbell info` lists them)"
-    )]
+    #[error("{}", no_way(said))]
     NoWay {
         /// The engine's text for it.
         said: String,
@@ -168,6 +176,25 @@ pub fn acm(error: &doorbell_acm::client::ClientError) -> Exit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reasons_of_several_rails_stay_below_the_sentence() {
+        let of = |said: &str| {
+            ToolError::NoWay {
+                said: said.to_owned(),
+            }
+            .to_string()
+        };
+        assert!(of("no rail reaches b: x").starts_with("no rail reaches b: x; between hosts, a rail"));
+        let several = of("no rail reaches b (see info):\n  `shm`: x\n  `udp:lo`: y");
+        let lines: Vec<&str> = several.lines().collect();
+        assert!(
+            lines[0].starts_with("no rail reaches b (see info); between hosts, a rail")
+                && lines[0].ends_with("):"),
+            "{several}"
+        );
+        assert_eq!(lines[1..], ["  `shm`: x", "  `udp:lo`: y"]);
+    }
 
     #[test]
     fn a_file_that_cannot_be_written_has_the_advice_of_files() {

@@ -277,8 +277,25 @@ fn no_rail_at_all_names_every_reason() {
         .unwrap_err();
     assert_eq!(error.code(), "no-rail");
     let text = error.to_string();
+    // The sentence, and a line for each.
+    let (sentence, lines) = text.split_once('\n').unwrap();
+    assert_eq!(
+        sentence,
+        "no rail reaches rank 9 (`doorbell info` shows every candidate):"
+    );
+    let lines: Vec<&str> = lines.lines().collect();
+    assert_eq!(lines.len(), ours().len(), "{text}");
+    for one in ours() {
+        let begin = format!("  `{}`: ", one.rail);
+        assert!(lines.iter().any(|line| line.starts_with(&begin)), "{text}");
+    }
+    let one = Published { ours: none, ..sides };
+    let text = select("rank 9", &ours()[..1], one, &[], never)
+        .require()
+        .unwrap_err()
+        .to_string();
     assert!(
-        ours().iter().all(|one| text.contains(one.rail.as_str())),
+        !text.contains('\n') && text.ends_with("; `doorbell info` shows every candidate"),
         "{text}"
     );
     let empty = select("rank 9", &[], Published { ours: none, ..sides }, &[], never);
