@@ -5,7 +5,7 @@
 //! [`RailError::code`], a short name that scripts may compare; [`RailError::help`], the likely cause and the
 //! next step; and [`RailError::exit`], the exit status of a program.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Termination};
 
@@ -21,7 +21,7 @@ use crate::nearest::nearest;
 /// |---|---|
 /// | 0 | everything was done |
 /// | 1 | it ran, and the verdict is no: a budget was missed, a benchmark lost, a test failed |
-/// | 2 | the command line, an environment variable or the configuration is wrong |
+/// | 2 | the command line, an environment variable or the configuration is wrong, or names a file that is not there |
 /// | 3 | a rail or its device cannot be used |
 /// | 4 | a peer was lost |
 /// | 5 | a deadline passed |
@@ -51,6 +51,14 @@ impl Exit {
     /// The number itself.
     pub const fn number(self) -> u8 {
         self as u8
+    }
+
+    /// Returns the status of a program whose user named a file that the system did not let be used.
+    pub fn of_named_file(source: &io::Error) -> Self {
+        match source.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => Self::Usage,
+            _ => Self::System,
+        }
     }
 }
 

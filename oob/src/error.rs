@@ -325,7 +325,8 @@ impl OobError {
             }
             Self::Version { .. } | Self::Purpose { .. } => Exit::Usage,
             Self::Late { .. } | Self::HandshakeLate { .. } => Exit::TimedOut,
-            Self::KeyIo { .. } | Self::Random(_) | Self::Listen { .. } | Self::Connect { .. } => Exit::System,
+            Self::KeyIo { source, .. } => Exit::of_named_file(source),
+            Self::Random(_) | Self::Listen { .. } | Self::Connect { .. } => Exit::System,
             Self::Stranger { .. } | Self::Unanswered | Self::Forged { .. } | Self::Truncated => {
                 Exit::PeerLost
             }

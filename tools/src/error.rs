@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use doorbell::oob::OobError;
+use doorbell_acm::serve::ServeError;
+use doorbell_acm::service::ServiceError;
 use doorbell_bench::error::{BenchError, sentence};
 use doorbell_fabric::error::{Exit, RailError, advice};
 use rustix::io::Errno;
@@ -66,7 +68,7 @@ pub enum ToolError {
     Acm(#[from] doorbell_acm::client::ClientError),
     /// An address service that cannot serve.
     #[error(transparent)]
-    AcmService(doorbell_acm::service::ServiceError),
+    AcmService(ServiceError),
     /// An address service whose state cannot be shown.
     #[error("{0}")]
     AcmWatch(String),
@@ -135,6 +137,9 @@ impl ToolError {
             Self::NoWay { .. } => Exit::Rail,
             Self::Acm(error) => acm(error),
             Self::Stopped(_) => Exit::TimedOut,
+            Self::AcmService(ServiceError::Serve(ServeError::File { source, .. })) => {
+                Exit::of_named_file(source)
+            }
             Self::AcmService(_)
             | Self::AcmWatch(_)
             | Self::Model(_)

@@ -21,8 +21,8 @@ use crate::why::args::WhyArgs;
 macro_rules! exits {
     () => {
         "\
-Exit status: 0 done; 1 the verdict is no; 2 wrong usage or configuration; 3 a rail cannot be used; 4 a peer was lost; \
-5 a deadline passed; 6 the system refused; 128 + n a rank was ended by signal n. Of several ranks, the first that \
+Exit status: 0 done; 1 the verdict is no; 2 wrong usage or configuration, or a file that it names is not there; 3 a rail \
+cannot be used; 4 a peer was lost; 5 a deadline passed; 6 the system refused; 128 + n a rank was ended by signal n. Of several ranks, the first that \
 fails decides; a program of `run` may end with numbers of its own (126: it cannot be run, 127: it is not there).\n\n"
     };
 }

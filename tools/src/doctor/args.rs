@@ -16,7 +16,7 @@ the provider for libfabric is looked at: whether the installed libfabric loads i
 but an xdp rail is not opened, which would attach a program to its interface for a moment: name it for that.\n\n\
 Nothing is changed: rails and sockets are opened and closed again, and commands are printed and never run. With `--fix`, only \
 what is broken is printed as commands; advice stands behind a #. Nothing is sent beyond this machine but to the peer that \
-`--peer` names. Status 1 when a chain is broken, 0 when none is, also where something could not be found out.\n\n",
+`--peer` names. Status 1 when a chain is broken, also that of a rail or a device that is not there, 0 when none is, also where something could not be found out.\n\n",
 settings!(), exits!(), "\
 Examples:\n  doorbell doctor\n  doorbell doctor udp:eth0 --peer 10.0.0.2\n  doorbell doctor xdp:eth1\n  \
 doorbell doctor igbvf:0000:01:10.0\n  doorbell doctor shm --fix\n  doorbell doctor ofi\n  \

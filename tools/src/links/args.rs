@@ -17,7 +17,8 @@ by byte. Each rail has a job of its own, in which it is the only one: no other r
 other. In a round every rank has one partner, so that with more ranks than cores they wait for each other: the figures show \
 that it works, `pingpong` shows how fast. A pair that does not work is printed with what its rail found out.\n\n\
 Two hosts: `doorbell pingpong --serve` on one, with its rails; `doorbell links --connect` on the other.\n\n\
-Without `--rail`, which `--connect` needs, the rails of the settings (rails.list), else shm and udp:lo, which listen on this machine alone. Status 1 when a pair does not work.\n\n",
+Without `--rail`, which `--connect` needs, the rails of the settings (rails.list), else shm and udp:lo, which listen on this machine alone. Status 1 when a pair does not work, \
+also where its rail is not there.\n\n",
 settings!(), exits!(), "\
 Examples:\n  doorbell links\n  doorbell links --ranks 4 --rail shm --rail udp:eth0\n  \
 doorbell links --connect 10.0.0.1 --rail udp:eth0 --rail xdp:eth1 --key-file job.key\n  \

@@ -15,7 +15,8 @@ A number is a rank of a job that runs on this machine: the counter files of its 
 to it are, and why each of the others was not chosen. Everything else is a host: the rails of this machine are judged by \
 interface, address family and routing table towards all its addresses, and nothing is sent; with `--probe`, a \
 `doorbell pingpong --serve` that runs there (port 7117) is met, small and full frames are tried in both directions, and \
-latencies are measured. The verdict is no when no rail leads there; the rails to name are printed then.\n\n", settings!(), exits!(), "\
+latencies are measured. The verdict is no when no rail leads there, also where a named one does not exist; \
+the rails to name are printed then.\n\n", settings!(), exits!(), "\
 Examples:\n  doorbell why 10.0.0.2\n  doorbell why node7 --rail udp:eth0\n  doorbell why 1\n  \
 doorbell why 1 --job 4711 --json | jq '.from[].rails[].reason'\n  \
 doorbell why 10.0.0.2 --probe --rail udp:eth0 --key-file job.key"))]

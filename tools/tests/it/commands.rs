@@ -125,6 +125,40 @@ fn wrong_usage_names_the_nearest_right_one() {
     }
 }
 
+/// The table at `doorbell_fabric::error::Exit`.
+#[test]
+fn files_and_devices_that_are_not_there_end_with_the_status_of_the_table() {
+    let cases: [(&[&str], i32); 12] = [
+        (&["compare", "/nosuch0/a.json", "/nosuch0/b.json"], 2),
+        (&["key", "/nosuch0/job.key"], 2),
+        (
+            &[
+                "pingpong",
+                "--connect",
+                "127.0.0.1",
+                "--key-file",
+                "/nosuch0/job.key",
+            ],
+            2,
+        ),
+        (&["pingpong", "--json", "/nosuch0/a.json"], 2),
+        (&["acm", "serve", "--socket", "/nosuch0/socket"], 2),
+        (&["pingpong", "--rail", "udp:nosuch0"], 3),
+        (&["run", "-n", "1", "--rail", "xdp:nosuch0", "--", "true"], 3),
+        (&["pingpong", "--rail", "usnic:model/nosuch0/vf0"], 3),
+        (&["agent", "usnic", "--pf", "model/nosuch0/pf"], 3),
+        // These judge it, and their verdict is no.
+        (&["doctor", "udp:nosuch0"], 1),
+        (&["links", "--rail", "udp:nosuch0"], 1),
+        (&["why", "127.0.0.1", "--rail", "udp:nosuch0"], 1),
+    ];
+    for (args, status) in cases {
+        let out = doorbell().args(args).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(status), "{args:?}: {said}");
+    }
+}
+
 #[test]
 fn a_rail_that_cannot_be_used_is_refused_before_any_traffic() {
     let out = doorbell()
