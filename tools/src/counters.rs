@@ -13,6 +13,7 @@ use doorbell_fabric::counters::{Reader, Reading, Snapshot, Value, find};
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
 
+use crate::cli::values::process;
 use crate::console;
 use crate::error::ToolError;
 use crate::exits;
@@ -26,7 +27,7 @@ Examples:\n  doorbell counters\n  doorbell counters 4711 --name udp:eth0\n  \
 doorbell counters --json | jq '.ranks[].readings[] | select(.name | endswith(\".sent\"))'"))]
 pub struct CountersArgs {
     /// Show this process only
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = process)]
     pub(crate) process: Option<u32>,
     /// Those whose names begin with this; again for each further one
     #[arg(long = "name", value_name = "TEXT")]

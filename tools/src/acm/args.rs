@@ -66,7 +66,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Also serve TCP, on loopback only; with 0, on a port that the system chooses
-    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "6125")]
+    #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "6125", value_parser = whole::<u16>(0..=65535))]
     pub(crate) tcp: Option<u16>,
     /// With --tcp: on all addresses of this host
     #[arg(long, requires = "tcp")]

@@ -1,5 +1,6 @@
 //! Parsers for the values of options; each one's error lists what the option takes.
 
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use doorbell::oob::{Endpoint, OobError};
@@ -79,6 +80,23 @@ pub fn per_second(text: &str) -> Result<f64, String> {
     let rate = number.parse::<f64>().ok().map(|number| number * factor);
     rate.filter(|rate| (RATE_MIN..=RATE_MAX).contains(rate))
         .ok_or_else(|| "give messages per second from 1 to 1G, such as 5000, 200k or 1.5M".to_owned())
+}
+
+/// The number of a process.
+pub fn process(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| {
+        "give the number of a process, such as 4711; `doorbell counters` without one lists the ranks that run here"
+            .to_owned()
+    })
+}
+
+/// The address of a host, as a number.
+pub fn address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| {
+        "give an address and no name, such as 10.0.0.2 or fe80::1; `getent ahosts NAME` shows those of a name"
+            .to_owned()
+    })
 }
 
 /// Parses the number of a core.

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use clap::Args;
 
+use crate::cli::values::address;
 use crate::{exits, settings};
 
 /// Find out why a rail does not work, and what to do
@@ -27,7 +28,7 @@ pub struct DoctorArgs {
     #[arg(value_name = "RAIL|BDF")]
     pub(crate) rails: Vec<String>,
     /// Check the path to this address, too: route, replies, the longest packet that passes
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub(crate) peer: Option<IpAddr>,
     /// Print the report as JSON
     #[arg(long, conflicts_with = "fix")]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use doorbell_fabric::name::RailName;
 
-use crate::cli::values::rail;
+use crate::cli::values::{process, rail};
 use crate::{exits, settings};
 
 /// Show which rails lead to a peer, and why the others do not
@@ -25,7 +25,7 @@ pub struct WhyArgs {
     #[arg(value_name = "PEER")]
     pub(crate) peer: String,
     /// With a rank: only the view of this process, one of the job's ranks
-    #[arg(long, value_name = "PID")]
+    #[arg(long, value_name = "PID", allow_hyphen_values = true, value_parser = process)]
     pub(crate) job: Option<u32>,
     /// With a host: a rail to check as if it were named; may be repeated
     #[arg(long = "rail", value_name = "RAIL", value_parser = rail)]

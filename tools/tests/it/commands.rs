@@ -86,7 +86,7 @@ fn help_shows_examples_and_version_the_version() {
 
 #[test]
 fn wrong_usage_names_the_nearest_right_one() {
-    let cases: [(&[&str], &str); 26] = [
+    let cases: [(&[&str], &str); 32] = [
         (&["pingpong", "--rate", "0"], "from 1 to 1G"),
         (&["pingpong", "--rate", "fast"], "200k"),
         (&["pingpong", "--rate", "5", "--open-loop"], "cannot be used with"),
@@ -95,6 +95,12 @@ fn wrong_usage_names_the_nearest_right_one() {
         (&["pingpong", "--spoil", "5"], "--verify"),
         (&["rate", "--verify", "--spoil", "0"], "a whole number from 1"),
         (&["pinpong"], "pingpong"),
+        (&["pingpnog"], "exists: 'pingpong'"),
+        (&["help", "pingpnog"], "exists: 'pingpong'"),
+        (&["counters", "abc"], "give the number of a process"),
+        (&["why", "1", "--job", "-5"], "give the number of a process"),
+        (&["doctor", "--peer", "node7"], "give an address and no name"),
+        (&["acm", "serve", "--tcp", "x"], "a whole number from 0 to 65535"),
         (&["pingpong", "--size", "8"], "--sizes"),
         (&["pingpong", "--rail", "shmem"], "shm"),
         (&["pingpong", "--sizes", "0"], "at least one byte"),
