@@ -42,15 +42,28 @@ const SYS_RESOURCE: u32 = 24;
 /// Descriptors that are enough for a job of any usual size.
 const AMPLE: u64 = 4096;
 
-/// A step that is broken because a process may have too few descriptors, of which `needed` are the least.
-pub(super) fn few_files(walk: &mut Walk, system: &System, needed: u64) -> Ended {
-    let [soft, hard] = system.limit("Max open files").unwrap_or_else(|| {
+/// A step that is broken because a process may have too few descriptors, of which `needed` are the least;
+/// `why` they are needed.
+pub(super) fn few_files(walk: &mut Walk, system: &System, needed: u64, why: &str) -> Ended {
+    let [soft, _] = files(system);
+    let may = soft.map_or_else(|| "too few".to_owned(), |soft| soft.to_string());
+    let (cause, fix) = more_files(system, needed);
+    let saw = format!("this process may have {may} descriptors, and {why}");
+    walk.broken("files", saw, cause, vec![fix])
+}
+
+/// The limit of open files: the soft and the hard one.
+fn files(system: &System) -> [Option<u64>; 2] {
+    system.limit("Max open files").unwrap_or_else(|| {
         // Without a free descriptor no file can be read.
         let own = limits::Limit::of(Resource::RLIMIT_NOFILE);
         [own.soft, own.hard]
-    });
-    let may = soft.map_or_else(|| "too few".to_owned(), |soft| soft.to_string());
-    let saw = format!("this process may have {may} descriptors, and each peer takes about five");
+    })
+}
+
+/// Returns what keeps the limit of open files below `needed`, and where it is raised.
+pub(super) fn more_files(system: &System, needed: u64) -> (String, Fix) {
+    let [soft, hard] = files(system);
     // A limit that is enough, and not lower than the present one.
     let enough = needed.max(soft.unwrap_or(0) + 1);
     let is_free = system.may(SYS_RESOURCE) == Some(true) && !system.is_in_user_namespace();
@@ -76,10 +89,10 @@ pub(super) fn few_files(walk: &mut Walk, system: &System, needed: u64) -> Ended 
                 "the hard limit of open files (`ulimit -Hn`) is too small; it came from {}",
                 origin.by
             );
-            return walk.broken("files", saw, cause, vec![origin.fix]);
+            return (cause, origin.fix);
         }
     };
-    walk.broken("files", saw, cause, vec![fix])
+    (cause.to_owned(), fix)
 }
 
 /// The origin of a limit, and where it is raised.
@@ -192,7 +205,9 @@ mod tests {
     use super::*;
 
     fn step(fake: &Fake) -> Step {
-        let chain = Walk::along("x", |walk| Err(few_files(walk, &fake.system(), 64)));
+        let chain = Walk::along("x", |walk| {
+            Err(few_files(walk, &fake.system(), 64, "it needs 64"))
+        });
         chain.steps.into_iter().next_back().unwrap()
     }
 

@@ -9,13 +9,17 @@ use doorbell_fabric::map::{Object, Protection};
 
 use super::between::{self, Findings};
 use super::chain::{Chain, Fix, Link, Walk};
-use super::limits::few_files;
+use super::limits::{few_files, more_files};
 use super::system::{System, bytes};
 
 /// What a rail takes before it has peers, and the lanes of some: far more than enough for a first look.
 const MEMORY: u64 = 64 << 20;
-/// Descriptors for the rail itself and a dozen peers.
-const FILES: u64 = 64;
+/// Descriptors of a rank that has one peer over shm: its standard streams, those of the rail and of the job,
+/// and what the two pass to each other when they meet. A job of two ranks works with as many, and not with
+/// one less.
+const LEAST_FILES: u64 = 15;
+/// With fewer than this there is little room for peers, each of which takes one.
+const FEW_FILES: u64 = 64;
 /// The system's numbers of what may be refused (errno.h of Linux).
 const EPERM: i32 = 1;
 const ENOSYS: i32 = 38;
@@ -93,9 +97,40 @@ fn memory(walk: &mut Walk, system: &System) -> Link {
     }
 }
 
+/// The descriptors below `limit`, beside the standard streams, that this process was started with, and that
+/// ranks started from here have as well.
+fn inherited(system: &System, limit: u64) -> u64 {
+    /// `O_CLOEXEC` of the flags in fdinfo, which are octal: what this process has opened itself.
+    const CLOEXEC: u64 = 0o2_000_000;
+    const FOLDER: &str = "/proc/self/fdinfo";
+    let kept = |number: &u64| {
+        let flags = system.field(&format!("{FOLDER}/{number}"), "flags");
+        let flags = flags.and_then(|text| u64::from_str_radix(text.trim(), 8).ok());
+        (3..limit).contains(number) && flags.is_some_and(|flags| flags & CLOEXEC == 0)
+    };
+    let numbers = system
+        .names(FOLDER)
+        .into_iter()
+        .filter_map(|name| name.parse().ok());
+    numbers.filter(kept).count() as u64
+}
+
 fn files(walk: &mut Walk, system: &System) -> Link {
     match system.limit("Max open files") {
-        Some([Some(soft), _]) if soft < FILES => Err(few_files(walk, system, FILES)),
+        Some([Some(soft), _]) if soft < LEAST_FILES + inherited(system, soft) => {
+            let least = LEAST_FILES + inherited(system, soft);
+            let why = format!("a rank with one peer over shm needs {least}");
+            Err(few_files(walk, system, least, &why))
+        }
+        Some([Some(soft), _]) if soft < FEW_FILES => {
+            let least = LEAST_FILES + inherited(system, soft);
+            let saw = format!(
+                "this process may have {soft} descriptors: a rank needs {least} with its first peer over shm, one more \
+                 for each further peer, and a few while it meets several at a time"
+            );
+            walk.note("files", saw, vec![more_files(system, FEW_FILES).1]);
+            Ok(())
+        }
         Some([soft, _]) => {
             let many = soft.map_or("as many as the system has".to_owned(), |soft| soft.to_string());
             walk.ok("files", format!("descriptors: {many}"));
@@ -273,7 +308,7 @@ fn exchange(walk: &mut Walk, both: &between::Both) -> Link {
 
 #[cfg(test)]
 mod tests {
-    use super::super::chain::Verdict;
+    use super::super::chain::{Is, Verdict};
     use super::super::system::fake::Fake;
     use super::*;
 
@@ -306,7 +341,7 @@ mod tests {
         assert_eq!(walked(memory).verdict, Verdict::Untried);
         fake.file(
             "/proc/self/limits",
-            "Max address space   1048576   unlimited   bytes\nMax open files   16   4096   files\n",
+            "Max address space   1048576   unlimited   bytes\nMax open files   14   4096   files\n",
         );
         let chain = walked(memory);
         assert_eq!(chain.verdict, Verdict::Broken);
@@ -318,6 +353,22 @@ mod tests {
             walked(files).steps[0].fixes[0].command.as_deref(),
             Some("ulimit -n 4096")
         );
+        // So few are enough for a job, and are no more than a note.
+        fake.file("/proc/self/limits", "Max open files   20   4096   files\n");
+        let few = &walked(files).steps[0];
+        assert_eq!(
+            (few.is, few.fixes[0].command.as_deref()),
+            (Is::Note, Some("ulimit -n 4096"))
+        );
+        assert!(
+            few.saw.contains("may have 20") && few.saw.contains("needs 15"),
+            "{}",
+            few.saw
+        );
+        fake.file("/proc/self/fdinfo/3", "pos:\t0\nflags:\t0100002\n")
+            .file("/proc/self/fdinfo/5", "pos:\t0\nflags:\t02000002\n")
+            .file("/proc/self/fdinfo/99", "pos:\t0\nflags:\t0100002\n");
+        assert!(walked(files).steps[0].saw.contains("needs 16"));
         fake.file("/proc/meminfo", "MemAvailable: 1000 kB\n")
             .limits("unlimited", "unlimited");
         assert!(walked(memory).steps[0].saw.contains("1000 KiB"));

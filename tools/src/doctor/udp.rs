@@ -72,7 +72,12 @@ fn port(rail: &UdpRail) -> String {
 
 fn open(walk: &mut Walk, system: &System, name: &RailName, config: &UdpConfig) -> Result<UdpRail, Ended> {
     UdpRail::open(name, config).map_err(|error| match &error {
-        RailError::System { source, .. } if has_no_files(source) => few_files(walk, system, LEAST_FILES),
+        RailError::System { source, .. } if has_no_files(source) => few_files(
+            walk,
+            system,
+            LEAST_FILES,
+            "too few of them are free for the sockets of a rail",
+        ),
         _ => refused(walk, &error),
     })
 }

@@ -14,7 +14,8 @@ use crate::console;
 /// The soft limit before it was raised.
 static BEFORE: OnceLock<u64> = OnceLock::new();
 
-/// Raises the limit: a job of 1,024 ranks needs five descriptors for each, and the soft limit is often 1,024.
+/// Raises the limit: a job of 1,024 ranks needs several descriptors for each, and the soft limit is often
+/// 1,024.
 pub(super) fn raise_open_files() {
     let limit = Limit::of(Resource::RLIMIT_NOFILE);
     let raised = Limit {

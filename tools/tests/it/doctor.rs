@@ -578,11 +578,36 @@ fn a_limit_of_files_is_raised_where_it_can_be() {
             "to take a capability away needs root",
         );
     }
-    assert_eq!(judge("20:512")["fixes"][0]["command"], "ulimit -n 512");
-    let hard = judge("20:20");
+    assert_eq!(judge("14:512")["fixes"][0]["command"], "ulimit -n 512");
+    let hard = judge("14:14");
     let (fix, cause) = (&hard["fixes"][0], hard["cause"].as_str().unwrap());
-    assert_ne!(fix["command"], "ulimit -n 20", "{hard}");
+    assert_ne!(fix["command"], "ulimit -n 14", "{hard}");
     assert!(cause.contains("hard limit"), "{hard}");
+}
+
+/// A limit with which the doctor finds nothing broken is one with which a job of two ranks works.
+#[test]
+fn few_descriptors_are_a_note_where_a_job_works() {
+    let at = |words: &[&str]| {
+        let mut command = Command::new("prlimit");
+        command.args(["--nofile=20:512", env!("CARGO_BIN_EXE_doorbell")]);
+        command.args(words);
+        command
+    };
+    let (report, code) = judged(at(&["doctor", "--json", "shm"]));
+    let shm = chain(&report, "shm");
+    assert_eq!((code, &shm["verdict"]), (0, &Value::from("usable")), "{shm:#}");
+    let files = step(shm, "files");
+    assert_eq!(files["is"], "note", "{files}");
+    let saw = files["saw"].as_str().unwrap();
+    assert!(
+        saw.contains("may have 20") && saw.contains("a rank needs"),
+        "{saw}"
+    );
+    let job = at(&["pingpong", "--rail", "shm", "--sizes", "8", "--seconds", "0.05"])
+        .output()
+        .unwrap();
+    assert!(job.status.success(), "{}", String::from_utf8_lossy(&job.stderr));
 }
 
 #[test]
