@@ -186,7 +186,8 @@ impl<M: Message> Pml<M> {
         body: Body<'_>,
     ) -> Option<(&mut M, PeerIndex)> {
         let hot = self.core.hot.get_mut(to)?;
-        let charge = length as u64 + ENVELOPE;
+        // It does not wrap for a length that is fast, and another one is refused by the length.
+        let charge = (length as u64).wrapping_add(ENVELOPE);
         if !hot.is_fast(length, charge) {
             return None;
         }

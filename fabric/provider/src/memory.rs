@@ -94,7 +94,8 @@ pub(crate) unsafe fn lent_pieces(iov: *const iovec, count: usize) -> Result<Byte
 /// `count` pieces at `iov` may be read, and their bytes written until the operation has ended.
 ///
 /// # Errors
-/// `FI_EINVAL` for more pieces than an operation may have.
+/// `FI_EINVAL` for more pieces than an operation may have; `FI_EMSGSIZE` for several with more bytes together
+/// than there is memory.
 pub(crate) unsafe fn room_pieces(iov: *const iovec, count: usize) -> Result<Room> {
     // SAFETY: the caller's pieces.
     let all = unsafe { pieces(iov, count) }?;
@@ -103,7 +104,13 @@ pub(crate) unsafe fn room_pieces(iov: *const iovec, count: usize) -> Result<Room
     Ok(match all {
         [] => Room::One(MutLoan::EMPTY),
         [one] => Room::One(loan(one)),
-        several => Room::Pieces(several.iter().map(loan).collect()),
+        several => {
+            let mut lengths = several.iter().map(|piece| piece.iov_len);
+            lengths
+                .try_fold(0, usize::checked_add)
+                .ok_or(Errno(FI_EMSGSIZE))?;
+            Room::Pieces(several.iter().map(loan).collect())
+        }
     })
 }
 

@@ -56,7 +56,9 @@ impl Bytes {
     fn len(&self) -> u64 {
         match self {
             Self::One(loan) => loan.len() as u64,
-            Self::Pieces(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
+            Self::Pieces(pieces) => pieces
+                .iter()
+                .fold(0, |sum, piece| sum.saturating_add(piece.len() as u64)),
         }
     }
 

@@ -4,6 +4,7 @@ mod alone;
 mod clients;
 mod domains;
 mod events;
+mod everything;
 mod getinfo;
 mod loading;
 mod opened;
