@@ -84,10 +84,14 @@ pub(crate) struct State {
     pub(crate) arming: Arming,
 }
 
-// SAFETY: `head` is first, and `open` sets the class.
+// SAFETY: `head` is first, and `open` sets the class and the table, which no other type has.
 unsafe impl Object for Domain {
     type Head = fid_domain;
     const CLASS: usize = FI_CLASS_DOMAIN;
+
+    fn ops() -> &'static Table<fi_ops> {
+        &FI
+    }
 
     fn uses(&self) -> &Uses {
         &self.uses
@@ -264,7 +268,7 @@ unsafe fn enter(
     let spins = *config.progress.spins.get();
     let object = Box::new(Domain {
         head: Head::new(fid_domain {
-            fid: object::head::<Domain>(context, &FI),
+            fid: object::head::<Domain>(context),
             ops: OPS.pointer(),
             mr: mr::OPS.pointer(),
         }),

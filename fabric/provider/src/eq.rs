@@ -69,10 +69,14 @@ struct Unread {
 // SAFETY: the pointers of an entry are the client's, and are given back as they are.
 unsafe impl Send for Unread {}
 
-// SAFETY: `head` is first, and `open` sets the class.
+// SAFETY: `head` is first, and `open` sets the class and the table, which no other type has.
 unsafe impl Object for EventQueue {
     type Head = fid_eq;
     const CLASS: usize = FI_CLASS_EQ;
+
+    fn ops() -> &'static Table<fi_ops> {
+        &FI
+    }
 
     fn uses(&self) -> &Uses {
         &self.uses
@@ -224,7 +228,7 @@ pub(crate) unsafe extern "C" fn open(
         let waits = make_waits(&attributes)?;
         let object = Box::new(EventQueue {
             head: Head::new(fid_eq {
-                fid: object::head::<EventQueue>(context, &FI),
+                fid: object::head::<EventQueue>(context),
                 ops: OPS.pointer(),
             }),
             uses: Uses::default(),

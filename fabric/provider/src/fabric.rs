@@ -19,10 +19,14 @@ pub(crate) struct Fabric {
     fence: Fence,
 }
 
-// SAFETY: `head` is first, and `open` sets the class.
+// SAFETY: `head` is first, and `open` sets the class and the table, which no other type has.
 unsafe impl Object for Fabric {
     type Head = fid_fabric;
     const CLASS: usize = FI_CLASS_FABRIC;
+
+    fn ops() -> &'static Table<fi_ops> {
+        &FI
+    }
 
     fn uses(&self) -> &Uses {
         &self.uses
@@ -71,7 +75,7 @@ pub(crate) unsafe extern "C" fn open(
         unsafe { give(fabric, ptr::null_mut()) }?;
         let object = Box::new(Fabric {
             head: Head::new(fid_fabric {
-                fid: object::head::<Fabric>(context, &FI),
+                fid: object::head::<Fabric>(context),
                 ops: OPS.pointer(),
                 api_version: Level::NEWEST.version(),
             }),

@@ -11,10 +11,11 @@ use std::ptr;
 use libc::iovec;
 use libfabric_sys::*;
 
+use crate::cntr::CounterObject;
 use crate::domain::{self, Domain, State};
-use crate::ep::limits;
+use crate::ep::{EndpointObject, limits};
 use crate::errno::{Errno, Result};
-use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back, taken, this};
+use crate::object::{self, Head, Held, Object, Uses, find, give, publish, take_back, taken, this};
 use crate::refuse::{self, Table};
 
 /// What a registration may allow.
@@ -99,10 +100,14 @@ pub(crate) struct Registration {
     key: u64,
 }
 
-// SAFETY: `head` is first, and `register` sets the class.
+// SAFETY: `head` is first, and `register` sets the class and the table, which no other type has.
 unsafe impl Object for Registration {
     type Head = fid_mr;
     const CLASS: usize = FI_CLASS_MR;
+
+    fn ops() -> &'static Table<fi_ops> {
+        &FI
+    }
 
     fn uses(&self) -> &Uses {
         &self.uses
@@ -300,7 +305,7 @@ unsafe fn register(
     };
     let object = Box::new(Registration {
         head: Head::new(fid_mr {
-            fid: object::head::<Registration>(wanted.context, &FI),
+            fid: object::head::<Registration>(wanted.context),
             mem_desc: ptr::null_mut(),
             key,
         }),
@@ -335,11 +340,11 @@ unsafe extern "C" fn bind(mr: *mut fid, other: *mut fid, _flags: u64) -> c_int {
     let registration = unsafe { this::<Registration>(mr.cast()) };
     registration.domain.guard("fi_mr_bind", || {
         // SAFETY: null, or an open object.
-        match unsafe { object::class(other) }? {
-            FI_CLASS_EP => Ok(0),
-            FI_CLASS_CNTR => Err(Errno(FI_ENOSYS)),
-            _ => Err(Errno(FI_EINVAL)),
+        if unsafe { find::<CounterObject>(other) }.is_ok() {
+            return Err(Errno(FI_ENOSYS));
         }
+        // SAFETY: as above.
+        unsafe { find::<EndpointObject>(other) }.map(|_| 0)
     })
 }
 

@@ -7,7 +7,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::fmt;
 use std::ops::Deref;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libfabric_sys::{FI_EBUSY, FI_EINVAL, fi_ops, fid};
@@ -19,23 +19,26 @@ use crate::refuse::Table;
 ///
 /// # Safety
 /// The type is `repr(C)`, and its first field is an [`UnsafeCell`] of `Head`, which begins with a `fid` whose
-/// class is `CLASS`.
+/// class is `CLASS` and whose table is that of [`Object::ops`]; objects of other types have other tables.
 pub(crate) unsafe trait Object: Sized {
     /// The structure of libfabric.
     type Head;
     /// The class that its `fid` has.
     const CLASS: usize;
 
+    /// Returns the common table of its `fid`. No other type has it, so that an object is known by it.
+    fn ops() -> &'static Table<fi_ops>;
+
     /// Returns the count of objects that use this one.
     fn uses(&self) -> &Uses;
 }
 
 /// Returns the common part of a head.
-pub(crate) fn head<T: Object>(context: *mut c_void, ops: &'static Table<fi_ops>) -> fid {
+pub(crate) fn head<T: Object>(context: *mut c_void) -> fid {
     fid {
         fclass: T::CLASS,
         context,
-        ops: ops.pointer(),
+        ops: T::ops().pointer(),
     }
 }
 
@@ -48,7 +51,7 @@ pub(crate) unsafe fn publish<T: Object>(object: Box<T>, to: *mut *mut T::Head) {
     unsafe { to.write(Box::into_raw(object).cast()) };
 }
 
-/// Returns the class of an object.
+/// Returns the class of an object, which may be another provider's.
 ///
 /// # Safety
 /// The pointer is null or to an open object.
@@ -63,21 +66,26 @@ pub(crate) unsafe fn class(object: *mut fid) -> Result<usize> {
     Ok(unsafe { (*object).fclass })
 }
 
-/// Finds an object by the pointer to its head.
+/// Finds an object by the pointer to its head. Its table states what it is: the class would be the same for
+/// an object of another provider.
 ///
 /// # Safety
-/// The pointer is null, or to the head of an object of this library that stays open for as long as the
+/// The pointer is null, or to the `fid` of an object of any provider that stays open for as long as the
 /// reference is used.
 ///
 /// # Errors
-/// `FI_EINVAL` for null, and for an object of another class.
+/// `FI_EINVAL` for null, for an object of another type, and for one of another provider.
 #[inline]
 pub(crate) unsafe fn find<'a, T: Object>(object: *mut fid) -> Result<&'a T> {
-    // SAFETY: by the contract of this function.
-    if unsafe { class(object) }? != T::CLASS {
+    if object.is_null() {
         return Err(Errno(FI_EINVAL));
     }
-    // SAFETY: an open object of this class, which only `publish` makes.
+    // SAFETY: not null, so it is an open object, and every object begins with its `fid`.
+    let ops = unsafe { (*object).ops };
+    if !ptr::eq(ops, T::ops().pointer()) {
+        return Err(Errno(FI_EINVAL));
+    }
+    // SAFETY: an open object with the table of this type, which only `publish` gives to clients.
     Ok(unsafe { &*object.cast::<T>() })
 }
 

@@ -235,10 +235,14 @@ impl Drop for Joined {
 const OF_EVENTS: u64 = 0;
 const OF_A_MEMBER: u64 = 1;
 
-// SAFETY: `head` is first, and `open` sets the class.
+// SAFETY: `head` is first, and `open` sets the class and the table, which no other type has.
 unsafe impl Object for WaitSet {
     type Head = fid_wait;
     const CLASS: usize = FI_CLASS_WAIT;
+
+    fn ops() -> &'static Table<fi_ops> {
+        &WAIT_FI
+    }
 
     fn uses(&self) -> &Uses {
         &self.uses
@@ -373,7 +377,7 @@ pub(crate) unsafe extern "C" fn open_set(
         }
         let object = Box::new(WaitSet {
             head: Head::new(fid_wait {
-                fid: object::head::<WaitSet>(ptr::null_mut(), &WAIT_FI),
+                fid: object::head::<WaitSet>(ptr::null_mut()),
                 ops: WAIT.pointer(),
             }),
             uses: Uses::default(),
@@ -441,10 +445,14 @@ pub(crate) struct PollSet {
     sources: Mutex<Vec<Source>>,
 }
 
-// SAFETY: `head` is first, and `open` sets the class.
+// SAFETY: `head` is first, and `open` sets the class and the table, which no other type has.
 unsafe impl Object for PollSet {
     type Head = fid_poll;
     const CLASS: usize = FI_CLASS_POLL;
+
+    fn ops() -> &'static Table<fi_ops> {
+        &POLL_FI
+    }
 
     fn uses(&self) -> &Uses {
         &self.uses
@@ -486,7 +494,7 @@ pub(crate) unsafe extern "C" fn open_poll(
         }
         let object = Box::new(PollSet {
             head: Head::new(fid_poll {
-                fid: object::head::<PollSet>(ptr::null_mut(), &POLL_FI),
+                fid: object::head::<PollSet>(ptr::null_mut()),
                 ops: POLL.pointer(),
             }),
             uses: Uses::default(),

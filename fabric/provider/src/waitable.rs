@@ -14,7 +14,8 @@ use crate::wait::{Joined, Member, WaitKind, WaitSet};
 /// A kind of such objects.
 ///
 /// # Safety
-/// `Head` begins with a `fid`, and is that of the class `CLASS`.
+/// `Head` begins with a `fid`, and is that of the class `CLASS`; no other kind has the table of
+/// [`Kind::ops`].
 pub(crate) unsafe trait Kind: Sized + 'static {
     /// The structure of libfabric.
     type Head;
@@ -24,6 +25,9 @@ pub(crate) unsafe trait Kind: Sized + 'static {
     const CLASS: usize;
     /// The call that closes it, for the log.
     const CLOSE: &'static str;
+
+    /// The common table of objects of this kind, a static one that is made by [`table`].
+    fn ops() -> &'static Table<fi_ops>;
 
     /// The bell of one of them.
     fn bell(state: &mut State, index: Self::Index) -> Option<&mut Bell>;
@@ -44,23 +48,30 @@ pub(crate) struct Waitable<K: Kind> {
     _joined: Option<Joined>,
 }
 
-// SAFETY: `head` is first, and `publish` sets the class.
+// SAFETY: `head` is first, and `publish` sets the class and the table, which is the kind's own.
 unsafe impl<K: Kind> Object for Waitable<K> {
     type Head = K::Head;
     const CLASS: usize = K::CLASS;
+
+    fn ops() -> &'static Table<fi_ops> {
+        K::ops()
+    }
 
     fn uses(&self) -> &Uses {
         &self.uses
     }
 }
 
-impl<K: Kind> Waitable<K> {
-    const FI: &'static Table<fi_ops> = &Table::new(fi_ops {
+/// Makes the common table of a kind.
+pub(crate) const fn table<K: Kind>() -> Table<fi_ops> {
+    Table::new(fi_ops {
         close: Some(close::<K>),
         control: Some(control::<K>),
         ..refuse::FI_OPS
-    });
+    })
+}
 
+impl<K: Kind> Waitable<K> {
     /// Gives the client an object, whose head `make` makes of its common part.
     ///
     /// # Safety
@@ -73,7 +84,7 @@ impl<K: Kind> Waitable<K> {
         to: *mut *mut K::Head,
     ) {
         let object = Box::new(Self {
-            head: Head::new(make(object::head::<Self>(context, Self::FI))),
+            head: Head::new(make(object::head::<Self>(context))),
             uses: Uses::default(),
             domain: Held::new(domain),
             index,

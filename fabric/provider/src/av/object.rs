@@ -34,10 +34,14 @@ pub(crate) struct AddressVector {
     events: OnceLock<Held<EventQueue>>,
 }
 
-// SAFETY: `head` is first, and `open` sets the class.
+// SAFETY: `head` is first, and `open` sets the class and the table, which no other type has.
 unsafe impl Object for AddressVector {
     type Head = fid_av;
     const CLASS: usize = FI_CLASS_AV;
+
+    fn ops() -> &'static Table<fi_ops> {
+        &FI
+    }
 
     fn uses(&self) -> &Uses {
         &self.uses
@@ -123,7 +127,7 @@ unsafe fn make(
     };
     let object = Box::new(AddressVector {
         head: Head::new(fid_av {
-            fid: object::head::<AddressVector>(context, &FI),
+            fid: object::head::<AddressVector>(context),
             ops: OPS.pointer(),
         }),
         uses: Uses::default(),

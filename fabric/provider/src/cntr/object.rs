@@ -14,18 +14,22 @@ use crate::object::{Held, give, this};
 use crate::refuse::Table;
 use crate::sleep::Limit;
 use crate::wait::{Member, WaitKind};
-use crate::waitable::{Kind, Waitable};
+use crate::waitable::{self, Kind, Waitable};
 
 /// The kind of counters.
 #[derive(Debug)]
 pub(crate) enum CounterObjects {}
 
-// SAFETY: the structure of this class, which begins with its `fid`.
+// SAFETY: the structure of this class, which begins with its `fid`; the table is of this kind alone.
 unsafe impl Kind for CounterObjects {
     type Head = fid_cntr;
     type Index = CounterIndex;
     const CLASS: usize = FI_CLASS_CNTR;
     const CLOSE: &'static str = "fi_close of a counter";
+
+    fn ops() -> &'static Table<fi_ops> {
+        &FI
+    }
 
     fn bell(state: &mut State, index: CounterIndex) -> Option<&mut Bell> {
         state.counters.bell(index)
@@ -42,6 +46,8 @@ unsafe impl Kind for CounterObjects {
 
 /// A counter, as clients hold it.
 pub(crate) type CounterObject = Waitable<CounterObjects>;
+
+static FI: Table<fi_ops> = waitable::table::<CounterObjects>();
 
 static OPS: Table<fi_ops_cntr> = Table::new(fi_ops_cntr {
     read: Some(read),

@@ -15,18 +15,22 @@ use crate::object::{Held, give, this};
 use crate::refuse::Table;
 use crate::sleep::Limit;
 use crate::wait::{Member, WaitKind};
-use crate::waitable::{Kind, Waitable};
+use crate::waitable::{self, Kind, Waitable};
 
 /// The kind of completion queues.
 #[derive(Debug)]
 pub(crate) enum CompletionQueues {}
 
-// SAFETY: the structure of this class, which begins with its `fid`.
+// SAFETY: the structure of this class, which begins with its `fid`; the table is of this kind alone.
 unsafe impl Kind for CompletionQueues {
     type Head = fid_cq;
     type Index = QueueIndex;
     const CLASS: usize = FI_CLASS_CQ;
     const CLOSE: &'static str = "fi_close of a completion queue";
+
+    fn ops() -> &'static Table<fi_ops> {
+        &FI
+    }
 
     fn bell(state: &mut State, index: QueueIndex) -> Option<&mut Bell> {
         state.queues.bell(index)
@@ -43,6 +47,8 @@ unsafe impl Kind for CompletionQueues {
 
 /// A completion queue, as clients hold it.
 pub(crate) type CompletionQueue = Waitable<CompletionQueues>;
+
+static FI: Table<fi_ops> = waitable::table::<CompletionQueues>();
 
 static OPS: Table<fi_ops_cq> = Table::new(fi_ops_cq {
     read: Some(read),

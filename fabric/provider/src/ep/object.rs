@@ -54,10 +54,14 @@ enum Bound {
     Events(Held<EventQueue>),
 }
 
-// SAFETY: `head` is first, and `open` sets the class.
+// SAFETY: `head` is first, and `open` sets the class and the table, which no other type has.
 unsafe impl Object for EndpointObject {
     type Head = fid_ep;
     const CLASS: usize = FI_CLASS_EP;
+
+    fn ops() -> &'static Table<fi_ops> {
+        &FI
+    }
 
     fn uses(&self) -> &Uses {
         &self.uses
@@ -270,7 +274,7 @@ fn object_of(
 ) -> Box<EndpointObject> {
     Box::new(EndpointObject {
         head: Head::new(fid_ep {
-            fid: object::head::<EndpointObject>(context, &FI),
+            fid: object::head::<EndpointObject>(context),
             ops: options::EP.pointer(),
             cm: name::CM.pointer(),
             msg: msg::MSG.pointer(),

@@ -5,6 +5,7 @@ mod clients;
 mod domains;
 mod events;
 mod everything;
+mod foreign;
 mod getinfo;
 mod loading;
 mod opened;

@@ -1,0 +1,99 @@
+//! Objects of another provider: they have the classes of ours and other tables, and are refused wherever a
+//! client gives them. Nothing behind the head of such an object is looked at.
+
+use std::ptr;
+
+use libfabric_sys::*;
+
+use crate::alone::run;
+use crate::everything::{Everything, bind};
+use crate::opened::try_open;
+
+/// What another provider would allocate: the head of an object, and memory of its own.
+#[derive(Debug)]
+#[repr(C)]
+struct Foreign {
+    head: fid,
+    rest: [usize; 64],
+}
+
+/// The table of all foreign objects.
+static OPS: fi_ops = fi_ops::REFUSING;
+
+impl Foreign {
+    fn new(class: usize) -> Self {
+        let head = fid {
+            fclass: class,
+            context: ptr::null_mut(),
+            ops: (&raw const OPS).cast_mut(),
+        };
+        Self { head, rest: [0; 64] }
+    }
+
+    fn fid(&mut self) -> *mut fid {
+        (&raw mut *self).cast()
+    }
+}
+
+const CLASSES: [usize; 9] = [
+    FI_CLASS_FABRIC,
+    FI_CLASS_DOMAIN,
+    FI_CLASS_EP,
+    FI_CLASS_AV,
+    FI_CLASS_MR,
+    FI_CLASS_EQ,
+    FI_CLASS_CQ,
+    FI_CLASS_CNTR,
+    FI_CLASS_WAIT,
+];
+
+#[test]
+fn no_object_takes_one_of_another_provider() {
+    run("foreign::no_object_takes_one_of_another_provider", |library| {
+        let all = Everything::open(library);
+        for class in CLASSES {
+            let mut foreign = Foreign::new(class);
+            let other = foreign.fid();
+            for object in [all.endpoint.fid(), all.bare.fid()] {
+                for flags in [0, FI_SEND, FI_RECV | FI_TRANSMIT] {
+                    assert_eq!(bind(object, other, flags), -FI_EINVAL, "endpoint, class {class}");
+                }
+            }
+            assert_eq!(
+                bind(all.vector.fid(), other, 0),
+                -FI_EINVAL,
+                "vector, class {class}"
+            );
+            let domain = all.opened.domain.fid();
+            assert_eq!(
+                bind(domain, other, FI_REG_MR),
+                -FI_EINVAL,
+                "domain, class {class}"
+            );
+            let registration = all.registration.fid();
+            assert_eq!(
+                bind(registration, other, 0),
+                -FI_EINVAL,
+                "registration, class {class}"
+            );
+            let mut list = [other];
+            // SAFETY: the fabric is open, and the list has one object.
+            let waits = unsafe { fi_trywait(all.opened.fabric.0, list.as_mut_ptr(), 1) };
+            assert_eq!(waits, -FI_EINVAL, "fi_trywait, class {class}");
+            // SAFETY: the set is open.
+            let added = unsafe { fi_poll_add(all.polls.0, other, 0) };
+            assert_eq!(added, -FI_EINVAL, "poll set, class {class}");
+        }
+        let mut foreign = Foreign::new(FI_CLASS_WAIT);
+        let mut attributes = fi_cq_attr {
+            wait_obj: FI_WAIT_SET,
+            wait_set: foreign.fid().cast(),
+            ..Layout::zeroed()
+        };
+        // SAFETY: the domain is open.
+        let queue = try_open::<fid_cq>(|to| unsafe {
+            fi_cq_open(all.opened.domain.0, &raw mut attributes, to, ptr::null_mut())
+        });
+        assert_eq!(queue.unwrap_err(), -FI_EINVAL);
+    });
+}
