@@ -7,7 +7,11 @@ use libfabric_sys::*;
 
 use super::offer::DOMAIN_CAPS;
 use super::rules::{Judge, Rule};
+use crate::domain::Domain;
+use crate::ep::EndpointObject;
 use crate::errno::{Errno, Result};
+use crate::fabric::Fabric;
+use crate::object::{Object, find};
 
 /// Declares the fields: the part and its structure, and for each field how a hint of it is judged.
 macro_rules! attributes {
@@ -209,8 +213,10 @@ pub(crate) struct Hints {
     pub(crate) domain_name: Option<CString>,
     pub(crate) src_addr: Vec<u8>,
     pub(crate) dest_addr: Vec<u8>,
-    /// Open objects that the caller wants to find in the answer.
+    /// Open objects that the answer is restricted to.
     pub(crate) handles: Handles,
+    /// The first hint whose object is none of this provider's.
+    pub(crate) foreign_object: Option<&'static str>,
 }
 
 /// Open objects of an entry.
@@ -219,6 +225,39 @@ pub(crate) struct Handles {
     handle: *mut fid,
     domain: *mut fid_domain,
     fabric: *mut fid_fabric,
+}
+
+impl Handles {
+    /// Returns the first hint, as in C, whose object is none of this provider's: libfabric passes the same
+    /// hints to all providers.
+    ///
+    /// # Safety
+    /// Each is null or an open object of any provider.
+    unsafe fn foreign(self) -> Option<&'static str> {
+        // SAFETY: by the contract of this function.
+        let handle = unsafe { is_foreign::<EndpointObject>(self.handle) };
+        // SAFETY: as above.
+        let domain = unsafe { is_foreign::<Domain>(self.domain.cast()) };
+        // SAFETY: as above.
+        let fabric = unsafe { is_foreign::<Fabric>(self.fabric.cast()) };
+        let hints = [
+            ("info.handle", handle),
+            ("domain_attr.domain", domain),
+            ("fabric_attr.fabric", fabric),
+        ];
+        hints
+            .into_iter()
+            .find_map(|(hint, is_foreign)| is_foreign.then_some(hint))
+    }
+}
+
+/// Whether this is an object, and none of a type of ours.
+///
+/// # Safety
+/// The pointer is null or to an open object of any provider.
+unsafe fn is_foreign<T: Object>(object: *mut fid) -> bool {
+    // SAFETY: by the contract of this function.
+    !object.is_null() && unsafe { find::<T>(object) }.is_err()
 }
 
 impl Default for Handles {
@@ -264,6 +303,11 @@ impl Hints {
             fabric: unsafe { FabricAttributes::read(entry.fabric_attr, level) },
         };
         let foreign_caps = without_foreign(&mut attributes, level);
+        let handles = Handles {
+            handle: entry.handle,
+            domain: domain.0,
+            fabric: fabric.0,
+        };
         // The number is signed in C.
         attributes.domain.mr_mode &= u64::from(u32::MAX);
         Ok(Some(Self {
@@ -279,11 +323,9 @@ impl Hints {
             src_addr: unsafe { bytes(entry.src_addr, entry.src_addrlen) }?,
             // SAFETY: as above.
             dest_addr: unsafe { bytes(entry.dest_addr, entry.dest_addrlen) }?,
-            handles: Handles {
-                handle: entry.handle,
-                domain: domain.0,
-                fabric: fabric.0,
-            },
+            handles,
+            // SAFETY: null, or open objects of the caller.
+            foreign_object: unsafe { handles.foreign() },
         }))
     }
 }

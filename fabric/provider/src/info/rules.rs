@@ -120,8 +120,15 @@ fn mr_mode(hint: &'static str, wanted: u64, level: Level) -> Result<(), Clash> {
     ))
 }
 
-/// Checks what decides quickly: the kind of the endpoint, and names that are not ours.
+/// Checks what decides quickly: the kind of the endpoint, and names and objects that are not ours.
 pub(crate) fn check_kind(hints: &Hints) -> Result<(), Clash> {
+    if let Some(hint) = hints.foreign_object {
+        return Err(Clash::new(
+            hint,
+            "an object that is none of this provider's",
+            "one that it has opened",
+        ));
+    }
     let kind = hints.attributes.ep.r#type;
     if kind != 0 && kind != u64::from(FI_EP_RDM) {
         return Err(Clash::new("ep_attr.type", kind.to_string(), "FI_EP_RDM"));

@@ -5,9 +5,10 @@ use std::ptr;
 
 use libfabric_sys::*;
 
-use crate::alone::run;
+use crate::alone::{run, run_with};
 use crate::everything::{Everything, bind};
-use crate::opened::try_open;
+use crate::opened::{hints, try_open};
+use crate::{get, set};
 
 /// What another provider would allocate: the head of an object, and memory of its own.
 #[derive(Debug)]
@@ -96,4 +97,42 @@ fn no_object_takes_one_of_another_provider() {
         });
         assert_eq!(queue.unwrap_err(), -FI_EINVAL);
     });
+}
+
+#[test]
+fn hints_with_an_object_of_another_provider_are_not_met_and_the_log_names_the_hint() {
+    let test = "foreign::hints_with_an_object_of_another_provider_are_not_met_and_the_log_names_the_hint";
+    let printed = run_with(test, &[], |library| {
+        let all = Everything::open(library);
+        let ask = |handle: *mut fid, domain: *mut fid, fabric: *mut fid| {
+            let mut hints = hints(&library);
+            set!(hints, handle = handle);
+            set!(hints, domain_attr.domain = domain.cast());
+            set!(hints, fabric_attr.fabric = fabric.cast());
+            library.getinfo(library.level(), None, None, 0, Some(&hints))
+        };
+        let [mut one, mut other, mut third] =
+            [FI_CLASS_PEP, FI_CLASS_DOMAIN, FI_CLASS_FABRIC].map(Foreign::new);
+        let null = ptr::null_mut;
+        assert!(ask(one.fid(), null(), null()).is_err());
+        assert!(ask(null(), other.fid(), null()).is_err());
+        assert!(ask(null(), null(), third.fid()).is_err());
+        // A domain is no fabric, although both are ours.
+        assert!(ask(null(), null(), all.opened.domain.fid()).is_err());
+        // Ours come back, each in its place.
+        let (endpoint, domain) = (all.endpoint.fid(), all.opened.domain.0);
+        let fabric = all.opened.fabric.0;
+        let found = ask(endpoint, domain.cast(), fabric.cast()).unwrap();
+        assert_eq!(get!(found, handle), endpoint);
+        assert_eq!(get!(found, domain_attr.domain), domain);
+        assert_eq!(get!(found, fabric_attr.fabric), fabric);
+    });
+    if let Some(printed) = printed {
+        for hint in ["info.handle", "domain_attr.domain", "fabric_attr.fabric"] {
+            assert!(
+                printed.contains(&format!("the hint {hint} wants ")),
+                "{hint}: {printed}"
+            );
+        }
+    }
 }
