@@ -2,6 +2,8 @@
 
 use std::ffi::{c_char, c_int};
 
+use libfabric_sys::{FI_EBADFLAGS, FI_EOPNOTSUPP};
+
 /// An error number of libfabric (`FI_E*`), positive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) c_int);
@@ -38,6 +40,18 @@ impl Answer for u64 {
 impl Answer for *const c_char {
     fn of_errno(_: Errno) -> Self {
         c"".as_ptr()
+    }
+}
+
+/// Checks the flags of a call of which `ours` are offered, and `known` are libfabric's.
+///
+/// # Errors
+/// `FI_EOPNOTSUPP` for flags that are known and not offered, `FI_EBADFLAGS` for all others.
+pub(crate) fn check_flags(flags: u64, ours: u64, known: u64) -> Result<()> {
+    match flags & !ours {
+        0 => Ok(()),
+        others if others & !known == 0 => Err(Errno(FI_EOPNOTSUPP)),
+        _ => Err(Errno(FI_EBADFLAGS)),
     }
 }
 

@@ -14,7 +14,7 @@ use libfabric_sys::*;
 use crate::cntr::CounterObject;
 use crate::domain::{self, Domain, State};
 use crate::ep::{EndpointObject, limits};
-use crate::errno::{Errno, Result};
+use crate::errno::{Errno, Result, check_flags};
 use crate::object::{self, Head, Held, Object, Uses, find, give, publish, take_back, taken, this};
 use crate::refuse::{self, Table};
 
@@ -335,10 +335,11 @@ unsafe extern "C" fn close(mr: *mut fid) -> c_int {
 }
 
 /// Binds a registration to an endpoint, which needs nothing. Counters of accesses come with accesses.
-unsafe extern "C" fn bind(mr: *mut fid, other: *mut fid, _flags: u64) -> c_int {
+unsafe extern "C" fn bind(mr: *mut fid, other: *mut fid, flags: u64) -> c_int {
     // SAFETY: the table belongs to registrations.
     let registration = unsafe { this::<Registration>(mr.cast()) };
     registration.domain.guard("fi_mr_bind", || {
+        check_flags(flags, FI_REMOTE_READ | FI_REMOTE_WRITE, 0)?;
         // SAFETY: null, or an open object.
         if unsafe { find::<CounterObject>(other) }.is_ok() {
             return Err(Errno(FI_ENOSYS));

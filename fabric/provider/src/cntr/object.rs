@@ -9,7 +9,7 @@ use super::{Counted, Counter, CounterIndex};
 use crate::bell::Bell;
 use crate::cq::Outlet;
 use crate::domain::{self, Domain, State};
-use crate::errno::{Errno, Result, checked};
+use crate::errno::{Errno, Result, check_flags, checked};
 use crate::object::{Held, give, this};
 use crate::refuse::Table;
 use crate::sleep::Limit;
@@ -131,7 +131,7 @@ unsafe fn make(
     // SAFETY: the caller has the place for the result.
     unsafe { give(cntr, ptr::null_mut()) }?;
     let (mut events, mut wait) = (FI_CNTR_EVENTS_COMP, FI_WAIT_UNSPEC);
-    let mut set = ptr::null_mut();
+    let (mut set, mut flags) = (ptr::null_mut(), 0);
     if !attributes.is_null() {
         // SAFETY: the caller's attributes, of which all levels have this field.
         events = unsafe { (*attributes).events };
@@ -139,7 +139,10 @@ unsafe fn make(
         wait = unsafe { (*attributes).wait_obj };
         // SAFETY: as above.
         set = unsafe { (*attributes).wait_set };
+        // SAFETY: as above.
+        flags = unsafe { (*attributes).flags };
     }
+    check_flags(flags, 0, FI_PEER)?;
     let counted = Counted::of(events).ok_or(Errno(FI_ENOSYS))?;
     let wait = WaitKind::of(wait)?;
     // SAFETY: the caller's wait set, or null.

@@ -10,7 +10,7 @@ use super::failure::write_text;
 use super::outlet::{Outlet, QueueIndex};
 use crate::bell::Bell;
 use crate::domain::{self, Domain, State};
-use crate::errno::{Errno, Result, checked};
+use crate::errno::{Errno, Result, check_flags, checked};
 use crate::object::{Held, give, this};
 use crate::refuse::Table;
 use crate::sleep::Limit;
@@ -122,7 +122,7 @@ unsafe fn make(
     // SAFETY: the caller has the place for the result.
     unsafe { give(cq, ptr::null_mut()) }?;
     let (mut size, mut format, mut wait) = (0, FI_CQ_FORMAT_UNSPEC, FI_WAIT_NONE);
-    let mut set = ptr::null_mut();
+    let (mut set, mut flags, mut condition) = (ptr::null_mut(), 0, FI_CQ_COND_NONE);
     if !attributes.is_null() {
         // SAFETY: the caller's attributes, of which all levels have this field.
         size = unsafe { (*attributes).size };
@@ -132,9 +132,18 @@ unsafe fn make(
         wait = unsafe { (*attributes).wait_obj };
         // SAFETY: as above.
         set = unsafe { (*attributes).wait_set };
+        // SAFETY: as above.
+        flags = unsafe { (*attributes).flags };
+        // SAFETY: as above.
+        condition = unsafe { (*attributes).wait_cond };
     }
+    // Which processor is interrupted is of no use here.
+    check_flags(flags, FI_AFFINITY, FI_PEER)?;
     let format = Format::of(format).ok_or(Errno(FI_EINVAL))?;
     let wait = WaitKind::of(wait)?;
+    if wait != WaitKind::Nothing && !matches!(condition, FI_CQ_COND_NONE | FI_CQ_COND_THRESHOLD) {
+        return Err(Errno(FI_EINVAL));
+    }
     // SAFETY: the caller's wait set, or null.
     let set = unsafe { wait.set(set) }?;
     let bell = state.bell_for(wait, set)?;
@@ -210,11 +219,14 @@ unsafe extern "C" fn sreadfrom(
     )
 }
 
-unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, _flags: u64) -> isize {
+unsafe extern "C" fn readerr(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, flags: u64) -> isize {
     // SAFETY: the table belongs to completion queues.
     let queue = unsafe { this::<CompletionQueue>(cq) };
     if buf.is_null() {
         return -(FI_EINVAL as isize);
+    }
+    if flags != 0 {
+        return -(FI_EBADFLAGS as isize);
     }
     let level = queue.domain().level();
     queue.domain().run("fi_cq_readerr", |state| {

@@ -18,7 +18,7 @@ use crate::cntr::{CounterIndex, CounterObject};
 use crate::cq::{CompletionQueue, Outlet, QueueIndex};
 use crate::domain::{self, Domain, State};
 use crate::eq::EventQueue;
-use crate::errno::{Answer, Errno, Result};
+use crate::errno::{Answer, Errno, Result, check_flags};
 use crate::object::{self, Head, Held, Object, Uses, find, give, publish, take_back, this};
 use crate::ops::Mark;
 use crate::refuse::{self, Table};
@@ -338,6 +338,7 @@ unsafe fn bind_to(
         FI_CLASS_AV => {
             // SAFETY: an open object.
             let vector = unsafe { find::<AddressVector>(other) }?;
+            check_flags(flags, 0, 0)?;
             same_domain(endpoint, vector.domain())?;
             let found = state.endpoints.find(endpoint.number)?;
             if found.enabled || found.vector.is_some() {
@@ -348,7 +349,9 @@ unsafe fn bind_to(
         }
         FI_CLASS_EQ => {
             // SAFETY: an open object. No event of an endpoint of this kind exists.
-            Ok(Bound::Events(Held::new(unsafe { find::<EventQueue>(other) }?)))
+            let queue = unsafe { find::<EventQueue>(other) }?;
+            check_flags(flags, 0, 0)?;
+            Ok(Bound::Events(Held::new(queue)))
         }
         _ => Err(Errno(FI_EINVAL)),
     }

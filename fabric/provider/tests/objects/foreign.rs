@@ -1,6 +1,7 @@
 //! Objects of another provider: they have the classes of ours and other tables, and are refused wherever a
 //! client gives them. Nothing behind the head of such an object is looked at.
 
+use std::ffi::c_int;
 use std::ptr;
 
 use libfabric_sys::*;
@@ -135,4 +136,66 @@ fn hints_with_an_object_of_another_provider_are_not_met_and_the_log_names_the_hi
             );
         }
     }
+}
+
+#[test]
+fn flags_and_conditions_that_are_not_known_are_refused() {
+    run(
+        "foreign::flags_and_conditions_that_are_not_known_are_refused",
+        |library| {
+            let all = Everything::open(library);
+            let (domain, null) = (all.opened.domain.0, ptr::null_mut());
+            let queue = |flags, wait_cond, wait_obj| -> c_int {
+                let mut attributes = fi_cq_attr {
+                    flags,
+                    wait_cond,
+                    wait_obj,
+                    ..Layout::zeroed()
+                };
+                // SAFETY: the domain is open.
+                let queue =
+                    try_open::<fid_cq>(|to| unsafe { fi_cq_open(domain, &raw mut attributes, to, null) });
+                queue.map_or_else(|errno| errno, |queue| queue.close())
+            };
+            assert_eq!(queue(FI_AFFINITY, FI_CQ_COND_THRESHOLD, FI_WAIT_FD), 0);
+            assert_eq!(queue(1 << 63, FI_CQ_COND_NONE, FI_WAIT_NONE), -FI_EBADFLAGS);
+            assert_eq!(queue(FI_AFFINITY | FI_PEER, 0, FI_WAIT_NONE), -FI_EOPNOTSUPP);
+            assert_eq!(queue(0, 7, FI_WAIT_FD), -FI_EINVAL);
+            assert_eq!(queue(0, 7, FI_WAIT_NONE), 0, "it is ignored where nothing waits");
+            let counter = |flags| -> c_int {
+                let mut attributes = fi_cntr_attr {
+                    flags,
+                    ..Layout::zeroed()
+                };
+                // SAFETY: the domain is open.
+                let counter =
+                    try_open::<fid_cntr>(|to| unsafe { fi_cntr_open(domain, &raw mut attributes, to, null) });
+                counter.map_or_else(|errno| errno, |counter| counter.close())
+            };
+            assert_eq!(counter(0), 0);
+            assert_eq!(counter(1), -FI_EBADFLAGS);
+            assert_eq!(counter(FI_PEER), -FI_EOPNOTSUPP);
+            let (bare, registration) = (all.bare.fid(), all.registration.fid());
+            for other in [
+                all.vector.fid(),
+                all.events.fid(),
+                all.completions.fid(),
+                all.counter.fid(),
+            ] {
+                assert_eq!(bind(bare, other, 1 << 63), -FI_EBADFLAGS);
+            }
+            assert_eq!(bind(bare, all.vector.fid(), 0), 0);
+            assert_eq!(bind(registration, all.endpoint.fid(), 1 << 63), -FI_EBADFLAGS);
+            assert_eq!(bind(registration, all.counter.fid(), 1 << 63), -FI_EBADFLAGS);
+            assert_eq!(bind(registration, all.counter.fid(), FI_REMOTE_WRITE), -FI_ENOSYS);
+            assert_eq!(bind(registration, all.endpoint.fid(), 0), 0);
+            let mut failure: fi_cq_err_entry = Layout::zeroed();
+            let mut failed = |flags| {
+                // SAFETY: the queue is open, and the structure whole.
+                unsafe { fi_cq_readerr(all.completions.0, &raw mut failure, flags) }
+            };
+            assert_eq!(failed(1 << 63), -(FI_EBADFLAGS as isize));
+            assert_eq!(failed(0), -(FI_EAGAIN as isize));
+        },
+    );
 }

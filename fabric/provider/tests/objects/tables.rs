@@ -197,6 +197,8 @@ fn openings(called: &mut Called, all: &Everything) {
     let mut polls = fi_poll_attr { flags: ALL };
     let mut queue: fi_cq_attr = Layout::zeroed();
     queue.format = NUMBER as u32;
+    let mut flagged: fi_cq_attr = Layout::zeroed();
+    flagged.flags = ALL;
     let mut counter: fi_cntr_attr = Layout::zeroed();
     counter.events = NUMBER as u32;
     let mut atomic: fi_atomic_attr = Layout::zeroed();
@@ -211,6 +213,7 @@ fn openings(called: &mut Called, all: &Everything) {
         av_open(null(), to.cast(), null()) = -FI_EINVAL;
         av_open(&raw mut vector, to.cast(), null()) = -FI_EBADFLAGS;
         cq_open(&raw mut queue, to.cast(), null()) = -FI_EINVAL;
+        cq_open(&raw mut flagged, to.cast(), null()) = -FI_EBADFLAGS;
         endpoint(null(), to.cast(), null()) = -FI_EINVAL;
         scalable_ep(null(), to.cast(), null()) = -FI_ENOSYS;
         cntr_open(&raw mut counter, to.cast(), null()) = -FI_ENOSYS;
@@ -227,7 +230,7 @@ fn openings(called: &mut Called, all: &Everything) {
         called,
         registration,
         bind = -FI_EINVAL,
-        flags = -FI_EINVAL,
+        flags = -FI_EBADFLAGS,
         close = 0
     );
     calls!(called, domain, fid_domain.mr: fi_ops_mr {
@@ -261,6 +264,7 @@ fn queues(called: &mut Called, all: &Everything) {
     }
 
     let completions = all.completions.fid();
+    let mut failure: fi_cq_err_entry = Layout::zeroed();
     common!(
         called,
         completions,
@@ -272,6 +276,7 @@ fn queues(called: &mut Called, all: &Everything) {
         read(null(), 0) = -FI_EAGAIN;
         readfrom(null(), 0, null()) = -FI_EAGAIN;
         readerr(null(), 0) = -FI_EINVAL;
+        readerr(&raw mut failure, ALL) = -FI_EBADFLAGS;
         sread(null(), 0, null(), 0) = -FI_EAGAIN;
         sreadfrom(null(), 0, null(), null(), 0) = -FI_EAGAIN;
         signal() = 0;
