@@ -1,6 +1,7 @@
 //! The provider's getinfo and its objects without a data path, through the installed libfabric.
 
 mod alone;
+mod border;
 mod clients;
 mod domains;
 mod events;
