@@ -8,8 +8,9 @@ use libfabric_sys::*;
 
 use super::entry::Entry;
 
-/// Texts that can still be looked up; the oldest is dropped for a new one.
-const TEXTS: usize = 32;
+/// The most texts that a queue keeps. Each stays for as long as the queue, since a client has a pointer to it
+/// from fi_cq_strerror(3), of which the manual states no end.
+const TEXTS: usize = 1024;
 /// The numbers of texts begin here: above all error numbers of libfabric and of the system.
 const FIRST_TEXT: c_int = 0x1_0000;
 /// The longest buffer of a caller that is believed. Some clients do not set the field.
@@ -41,11 +42,11 @@ unsafe impl Send for Failure {}
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     waiting: VecDeque<Failure>,
-    /// The last texts, each with its number.
-    texts: VecDeque<(c_int, CString)>,
-    count: c_int,
-    /// The address that the last failure had, to which the client may have a pointer.
-    address: Vec<u8>,
+    /// The texts, each of them once, by their numbers.
+    texts: Vec<CString>,
+    /// The address or the text that the last failure had, to which the client may have a pointer until it
+    /// reads the next one.
+    data: Vec<u8>,
 }
 
 impl Failures {
@@ -71,18 +72,20 @@ impl Failures {
         let Some(failure) = self.waiting.pop_front() else {
             return false;
         };
-        let (prov_errno, text) = match failure.text.as_deref() {
-            Some(text) => self.keep(text),
-            None => (failure.errno, None),
+        let mut prov_errno = failure.errno;
+        let is_text = failure.text.is_some();
+        self.data = match failure.text {
+            Some(text) => {
+                let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+                prov_errno = self.keep(&text).unwrap_or(prov_errno);
+                text.into_bytes_with_nul()
+            }
+            None => failure.address,
         };
         let (mut err_data, mut err_data_size) = (ptr::null_mut(), 0);
-        if let Some(text) = text {
+        if !self.data.is_empty() {
             // SAFETY: the caller's structure, by the contract of this function.
-            (err_data, err_data_size) = unsafe { hand_out(level, to, text.to_bytes_with_nul(), true) };
-        } else if !failure.address.is_empty() {
-            self.address = failure.address;
-            // SAFETY: as above.
-            (err_data, err_data_size) = unsafe { hand_out(level, to, &self.address, false) };
+            (err_data, err_data_size) = unsafe { hand_out(level, to, &self.data, is_text) };
         }
         let Entry {
             op_context,
@@ -112,22 +115,26 @@ impl Failures {
         true
     }
 
-    /// Keeps a text under a number of its own.
-    fn keep(&mut self, text: &str) -> (c_int, Option<&CStr>) {
-        if self.texts.len() == TEXTS {
-            self.texts.pop_front();
+    /// Keeps a text, and returns its number, which is the same for the same text; `None` for one more than
+    /// are kept.
+    fn keep(&mut self, text: &CStr) -> Option<c_int> {
+        let known = self.texts.iter().position(|kept| kept.as_c_str() == text);
+        let at = known.unwrap_or(self.texts.len());
+        if at >= TEXTS {
+            return None;
         }
-        let number = FIRST_TEXT + self.count;
-        self.count = (self.count + 1) & 0xffff;
-        let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-        self.texts.push_back((number, text));
-        (number, self.texts.back().map(|(_, text)| text.as_c_str()))
+        if known.is_none() {
+            self.texts.push(text.to_owned());
+        }
+        Some(FIRST_TEXT + at as c_int)
     }
 
-    /// Returns what a number stands for, which a failure had as its `prov_errno`.
+    /// Returns what a number stands for, which a failure had as its `prov_errno`. The text lives as long as
+    /// the queue.
     pub(crate) fn text(&self, number: c_int) -> &CStr {
-        match self.texts.iter().find(|(of, _)| *of == number) {
-            Some((_, text)) => text,
+        let at = number.checked_sub(FIRST_TEXT).map(usize::try_from);
+        match at.and_then(|at| self.texts.get(at.ok()?)) {
+            Some(text) => text,
             None => words(number),
         }
     }
@@ -304,13 +311,35 @@ mod tests {
         unsafe { failures.read(Level::NEWEST, &mut entry) };
         assert_eq!((&buffer, entry.err_data_size), (b"the pee\0\x07", 8));
 
-        for number in 0..2 * TEXTS {
-            failures.push(failure(FI_EHOSTUNREACH, Some(&number.to_string())));
+        assert_eq!(failures.text(FI_ETRUNC).to_bytes()[..11], *b"the message");
+    }
+
+    #[test]
+    fn a_text_stays_where_it_is_and_is_kept_once() {
+        let mut failures = Failures::default();
+        let read = |failures: &mut Failures, text: &str| {
+            failures.push(failure(FI_EHOSTUNREACH, Some(text)));
+            let mut entry = untouched();
             // SAFETY: a whole structure, without a buffer.
-            unsafe { failures.read(Level::new(1, 4), &mut entry) };
+            unsafe { failures.read(Level::NEWEST, &mut entry) };
+            entry
+        };
+        let first = read(&mut failures, "a").prov_errno;
+        let pointer = failures.text(first).as_ptr();
+        assert_eq!(read(&mut failures, "a").prov_errno, first);
+        for number in 0..2 * TEXTS {
+            read(&mut failures, &number.to_string());
         }
         assert_eq!(failures.texts.len(), TEXTS);
-        assert_eq!(failures.text(FI_ETRUNC).to_bytes()[..11], *b"the message");
+        assert_eq!(
+            (failures.text(first), failures.text(first).as_ptr()),
+            (c"a", pointer)
+        );
+        // One more has the words of its number, and its text as data until the next one is read.
+        let late = read(&mut failures, "late");
+        assert_eq!(failures.text(late.prov_errno), c"the peer is lost");
+        // SAFETY: it points to the text, which is kept.
+        assert_eq!(unsafe { CStr::from_ptr(late.err_data.cast()) }, c"late");
     }
 
     #[test]
