@@ -20,7 +20,7 @@ impl State {
     /// Those of the endpoint and of the address.
     pub(crate) fn peek(&mut self, to: EndpointNumber, receive: Receive) -> Result<isize> {
         let side = self.endpoints.find(to)?.receiving()?;
-        let from = self.source(to, receive.from)?;
+        let from = self.source(to, Space::Tagged, receive.from)?;
         self.look();
         let context = Space::Tagged.receives(to);
         let pml = self.member.pml();

@@ -4,7 +4,7 @@ use doorbell_fabric::memory::MutLoan;
 use doorbell_pml::{MultiArgs, PmlError, RecvArgs, RequestId, Source, Target};
 use libfabric_sys::*;
 
-use super::state::{EndpointNumber, Side, Space};
+use super::state::{Directed, EndpointNumber, Side, Space};
 use crate::domain::State;
 use crate::errno::{Errno, Result};
 use crate::ops::{Mark, Operation};
@@ -59,10 +59,10 @@ impl State {
         let endpoint = self.endpoints.find(to)?;
         let side = endpoint.receiving()?;
         let names = endpoint.names_senders;
-        let from = if receive.from == FI_ADDR_UNSPEC || !endpoint.directed {
-            Source::Any
-        } else {
-            self.source(to, receive.from)?
+        let from = match endpoint.directed(space) {
+            Directed::No => Source::Any,
+            directed if receive.from == FI_ADDR_UNSPEC => directed.any()?,
+            _ => self.source(to, space, receive.from)?,
         };
         if receive.flags & FI_MULTI_RECV != 0 {
             return self.receive_many(to, room, receive, side, from);
@@ -183,14 +183,19 @@ impl State {
     }
 
     /// The senders whose messages a receive takes.
+    ///
+    /// # Errors
+    /// Those of the address; `FI_EINVAL` for a receive without one, where one is needed.
     #[inline]
-    pub(super) fn source(&mut self, to: EndpointNumber, from: fi_addr_t) -> Result<Source> {
-        let endpoint = self.endpoints.find(to)?;
-        if from == FI_ADDR_UNSPEC || !endpoint.directed {
-            return Ok(Source::Any);
+    pub(super) fn source(&mut self, to: EndpointNumber, space: Space, from: fi_addr_t) -> Result<Source> {
+        match self.endpoints.find(to)?.directed(space) {
+            Directed::No => Ok(Source::Any),
+            directed if from == FI_ADDR_UNSPEC => directed.any(),
+            _ => {
+                let route = self.route(to, from)?;
+                Ok(Source::Endpoint(route.rank, route.endpoint))
+            }
         }
-        let route = self.route(to, from)?;
-        Ok(Source::Endpoint(route.rank, route.endpoint))
     }
 
     /// Cancels an operation of an endpoint, by the client's context. One that is not under way any more, or

@@ -1,6 +1,6 @@
 //! What the domain keeps of an endpoint: what every operation of it needs.
 
-use doorbell_pml::MessageId;
+use doorbell_pml::{MessageId, Source};
 use libfabric_sys::*;
 
 use crate::av::VectorIndex;
@@ -42,6 +42,44 @@ impl Space {
         match self {
             Self::Untagged => FI_MSG,
             Self::Tagged => FI_TAGGED,
+        }
+    }
+}
+
+/// The senders that the receives of a space take messages of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Directed {
+    /// Those of any: the address of a receive is ignored.
+    No,
+    /// Those of the address; of any for `FI_ADDR_UNSPEC`.
+    Yes,
+    /// Those of the address, which cannot be `FI_ADDR_UNSPEC`.
+    Exact,
+}
+
+impl Directed {
+    /// What these capabilities mean in a space, where `named` is the one that directs receives of it alone.
+    const fn of(caps: u64, named: u64) -> Self {
+        let directs = FI_DIRECTED_RECV | named;
+        let exact = caps & FI_EXACT_DIRECTED_RECV != 0;
+        // Alone it directs both spaces; with another one it is a part of that one's meaning.
+        let is_alone = caps & (FI_DIRECTED_RECV | FI_TAGGED_DIRECTED_RECV) == 0;
+        match (exact, caps & directs != 0) {
+            (true, true) => Self::Exact,
+            (true, false) if is_alone => Self::Exact,
+            (false, true) => Self::Yes,
+            _ => Self::No,
+        }
+    }
+
+    /// The senders of a receive without an address.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` where one is needed.
+    pub(crate) fn any(self) -> Result<Source> {
+        match self {
+            Self::Exact => Err(Errno(FI_EINVAL)),
+            _ => Ok(Source::Any),
         }
     }
 }
@@ -88,8 +126,8 @@ pub(crate) struct Endpoint {
     pub(crate) vector: Option<VectorIndex>,
     /// Whether operations may begin.
     pub(crate) enabled: bool,
-    /// Whether receives name their sender.
-    pub(crate) directed: bool,
+    /// The senders that receives take messages of, by their space.
+    directed: [Directed; 2],
     /// Whether senders are reported.
     pub(crate) names_senders: bool,
     /// Whether a message of a sender without an address is reported as a failure, with the address.
@@ -116,7 +154,10 @@ impl Endpoint {
             receives: Side::new(both || caps & FI_RECV != 0),
             vector: None,
             enabled: false,
-            directed: caps & (FI_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV | FI_TAGGED_DIRECTED_RECV) != 0,
+            directed: [
+                Directed::of(caps, FI_DIRECTED_RECV),
+                Directed::of(caps, FI_TAGGED_DIRECTED_RECV),
+            ],
             names_senders: caps & (FI_SOURCE | FI_SOURCE_ERR) != 0,
             reports_unknown: caps & FI_SOURCE_ERR != 0,
             min_multi: super::limits::MIN_MULTI,
@@ -125,6 +166,12 @@ impl Endpoint {
             most_receives: receives,
             claimed: Vec::new(),
         }
+    }
+
+    /// The senders that the receives of a space take messages of.
+    #[inline(always)]
+    pub(crate) fn directed(&self, space: Space) -> Directed {
+        self.directed[space as usize]
     }
 
     /// The direction of sends, if operations of it may begin.
@@ -209,6 +256,27 @@ mod tests {
         let mut both = Endpoint::new(FI_MSG, [0; 2]);
         both.enabled = true;
         assert!(both.sending().is_ok() && both.receiving().is_ok());
+    }
+
+    #[test]
+    fn receives_are_directed_by_space_and_exactly_where_that_was_asked_for() {
+        let [both, tagged, exact] = [FI_DIRECTED_RECV, FI_TAGGED_DIRECTED_RECV, FI_EXACT_DIRECTED_RECV];
+        use Directed::{Exact, No, Yes};
+        for (caps, untagged, of_tagged) in [
+            (0, No, No),
+            (both, Yes, Yes),
+            (tagged, No, Yes),
+            (exact, Exact, Exact),
+            (both | exact, Exact, Exact),
+            (tagged | exact, No, Exact),
+            (both | tagged, Yes, Yes),
+        ] {
+            let endpoint = Endpoint::new(FI_MSG | FI_TAGGED | caps, 0);
+            let found = [Space::Untagged, Space::Tagged].map(|space| endpoint.directed(space));
+            assert_eq!(found, [untagged, of_tagged], "{caps:#x}");
+        }
+        assert_eq!(Exact.any().map(|_| ()), Err(Errno(FI_EINVAL)));
+        assert!(Yes.any().is_ok() && No.any().is_ok());
     }
 
     #[test]

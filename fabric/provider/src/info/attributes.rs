@@ -167,6 +167,7 @@ attributes! {
 pub(crate) const RX_ONLY: u64 = FI_RECV
     | FI_DIRECTED_RECV
     | FI_TAGGED_DIRECTED_RECV
+    | FI_EXACT_DIRECTED_RECV
     | FI_MULTI_RECV
     | FI_SOURCE
     | FI_SOURCE_ERR

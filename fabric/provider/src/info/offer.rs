@@ -37,14 +37,21 @@ const CAPS: u64 = FI_MSG
     | FI_LOCAL_COMM
     | FI_REMOTE_COMM;
 
+/// Capabilities that only hints bring into an entry: a client that names none could not receive from any.
+/// They came with API level 2.0, and an older level's bits are taken out before (`libfabric_sys::bits`).
+const ON_REQUEST: u64 = FI_TAGGED_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV;
+
 /// The capabilities of which an entry has only those that the hints name, if they name any.
-pub(crate) const PRIMARY: u64 = FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR;
+pub(crate) const PRIMARY: u64 =
+    FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | ON_REQUEST;
 /// The directions of messages: both, where hints name none.
 pub(crate) const DIRECTIONS: u64 = FI_SEND | FI_RECV;
 /// The capabilities of a domain.
 pub(crate) const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 
-/// One sequence per peer keeps every order.
+/// One sequence per peer keeps every order of messages. Completions have none (`comp_order` is 0, so that a
+/// hint of `FI_ORDER_STRICT` or `FI_ORDER_DATA` is not met): a long message ends after short ones that were
+/// sent behind it, and its parts may come over several rails. Releases from 2.0 on have no other value.
 const ORDERS: u64 = FI_ORDER_STRICT
     | FI_ORDER_RMA_RAR
     | FI_ORDER_RMA_RAW
@@ -115,6 +122,9 @@ fn check_rails(config: &Config) -> Result<()> {
 pub(crate) fn entry(domain: CString) -> Entry {
     let usual = usual();
     let mut most = usual;
+    for caps in [&mut most.info.caps, &mut most.tx.caps, &mut most.rx.caps] {
+        *caps |= ON_REQUEST;
+    }
     most.tx.size = limits::OPERATIONS as u64;
     most.rx.size = limits::OPERATIONS as u64;
     most.tx.op_flags = flags::SEND_DEFAULTS;

@@ -123,6 +123,42 @@ fn bits_that_a_release_had_and_gave_up_are_refused() {
 }
 
 #[test]
+fn receives_are_exactly_directed_on_request_alone() {
+    for bits in [
+        FI_TAGGED_DIRECTED_RECV,
+        FI_EXACT_DIRECTED_RECV,
+        FI_TAGGED_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV,
+    ] {
+        let mut asked = Hints::default();
+        let none = answer(Some(&asked), &shm(), Level::NEWEST);
+        assert_eq!(none.info.caps & bits, 0);
+        asked.attributes.info.caps = FI_MSG | FI_TAGGED | bits;
+        assert_eq!(check(Some(&asked), &shm(), Level::NEWEST), Ok(()));
+        let found = answer(Some(&asked), &shm(), Level::NEWEST);
+        assert_eq!(
+            (found.info.caps & bits, found.rx.caps & bits, found.tx.caps & bits),
+            (bits, bits, 0)
+        );
+        assert_eq!(found.info.caps & FI_DIRECTED_RECV, 0);
+    }
+}
+
+#[test]
+fn no_order_of_completions_is_offered() {
+    for order in [FI_ORDER_STRICT, FI_ORDER_DATA] {
+        let (mut tx, mut rx) = (Attributes::default(), Attributes::default());
+        tx.tx.comp_order = order;
+        rx.rx.comp_order = order;
+        for (attributes, hint) in [(tx, "tx_attr.comp_order"), (rx, "rx_attr.comp_order")] {
+            let clash = check(Some(&hints(attributes)), &shm(), Level::NEWEST).unwrap_err();
+            assert_eq!((clash.hint, clash.possible.as_str()), (hint, "none"));
+        }
+    }
+    let answer = answer(None, &shm(), Level::NEWEST);
+    assert_eq!((answer.tx.comp_order, answer.rx.comp_order), (0, 0));
+}
+
+#[test]
 fn each_field_has_a_name_of_its_own() {
     for (at, rule) in RULES.iter().enumerate() {
         assert!(

@@ -3,6 +3,7 @@
 mod alone;
 mod border;
 mod clients;
+mod directed;
 mod domains;
 mod events;
 mod everything;
