@@ -12,6 +12,24 @@ fn shm() -> Entry {
     offer::entry(c"shm".to_owned())
 }
 
+/// An entry that offers one-sided operations too, in an order up to some lengths.
+fn one_sided() -> Entry {
+    let mut entry = shm();
+    for attributes in [&mut entry.most, &mut entry.usual] {
+        for caps in [
+            &mut attributes.info.caps,
+            &mut attributes.tx.caps,
+            &mut attributes.rx.caps,
+        ] {
+            *caps |= FI_RMA | FI_ATOMIC;
+        }
+        attributes.ep.max_order_raw_size = 4096;
+        attributes.ep.max_order_war_size = 64;
+        attributes.ep.max_order_waw_size = 1 << 40;
+    }
+    entry
+}
+
 /// Hints of one rule that its judgement accepts.
 fn possible(rule: &'static Rule, most: u64) -> BoxedStrategy<u64> {
     match rule.judge {
@@ -30,7 +48,12 @@ fn possible(rule: &'static Rule, most: u64) -> BoxedStrategy<u64> {
 
 /// Hints that are met: each field is 0 or something that is possible.
 fn met() -> impl Strategy<Value = Attributes> {
-    let most = shm().most;
+    met_by(&shm())
+}
+
+/// Hints that an entry meets.
+fn met_by(entry: &Entry) -> impl Strategy<Value = Attributes> + use<> {
+    let most = entry.most;
     let fields: Vec<_> = RULES
         .iter()
         .map(|rule| prop_oneof![Just(0), possible(rule, (rule.of)(&most))])
@@ -51,26 +74,38 @@ fn hints(attributes: Attributes) -> Hints {
     }
 }
 
+/// Checks that an entry's answer to hints that it meets holds what they request.
+fn check_answer(entry: &Entry, attributes: Attributes) -> Result<(), TestCaseError> {
+    let hints = hints(attributes);
+    prop_assert_eq!(check(Some(&hints), entry, Level::NEWEST), Ok(()));
+    let answer = answer(Some(&hints), entry, Level::NEWEST);
+    let asked = &hints.attributes;
+    for rule in RULES {
+        let (wanted, given) = ((rule.of)(asked), (rule.of)(&answer));
+        let is_given = match rule.judge {
+            Judge::Free => true,
+            // Without capabilities for the entry, those of its parts only narrow it.
+            Judge::Bits(mask, _) => wanted & mask & !given == 0 || asked.info.caps == 0,
+            Judge::Most => wanted <= given,
+            // Without such operations the hint is not looked at.
+            Judge::MostWith(caps) => wanted <= given || asked.info.caps & caps == 0,
+            Judge::OneOf(_) => rule.hint == "domain_attr.resource_mgmt" || wanted == 0 || wanted == given,
+            Judge::MrMode => given & !wanted == 0,
+        };
+        prop_assert!(is_given, "{}: {:#x} of {:#x}", rule.hint, given, wanted);
+    }
+    Ok(())
+}
+
 proptest! {
     #[test]
     fn an_answer_holds_what_was_requested(attributes in met()) {
-        let (entry, hints) = (shm(), hints(attributes));
-        prop_assert_eq!(check(Some(&hints), &entry, Level::NEWEST), Ok(()));
-        let answer = answer(Some(&hints), &entry, Level::NEWEST);
-        let asked = &hints.attributes;
-        for rule in RULES {
-            let (wanted, given) = ((rule.of)(asked), (rule.of)(&answer));
-            let is_given = match rule.judge {
-                Judge::Free => true,
-                // Without capabilities for the entry, those of its parts only narrow it.
-                Judge::Bits(mask, _) => wanted & mask & !given == 0 || asked.info.caps == 0,
-                Judge::Most => wanted <= given,
-                Judge::MostWith(_) => true,
-                Judge::OneOf(_) => rule.hint == "domain_attr.resource_mgmt" || wanted == 0 || wanted == given,
-                Judge::MrMode => given & !wanted == 0,
-            };
-            prop_assert!(is_given, "{}: {:#x} of {:#x}", rule.hint, given, wanted);
-        }
+        check_answer(&shm(), attributes)?;
+    }
+
+    #[test]
+    fn an_answer_of_one_sided_operations_holds_the_sizes_of_their_order(attributes in met_by(&one_sided())) {
+        check_answer(&one_sided(), attributes)?;
     }
 
     #[test]
