@@ -194,6 +194,34 @@ fn no_order_of_completions_is_offered() {
 }
 
 #[test]
+fn the_manual_page_and_the_readme_have_what_is_offered() {
+    let page = include_str!("../../fi_doorbell.7");
+    let capabilities = &page[page.find(".I Capabilities").unwrap()..page.find(".I Modes").unwrap()];
+    let rule = RULES.iter().find(|rule| rule.hint == "info.caps").unwrap();
+    let Judge::Bits(_, names) = rule.judge else {
+        panic!("{:?}", rule.judge)
+    };
+    for (bit, name) in names {
+        let is_offered = shm().most.info.caps & bit != 0;
+        let is_named = capabilities
+            .split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+            .any(|word| word == *name);
+        assert_eq!(is_named, is_offered, "{name}");
+    }
+    for format in [".I Addresses", "FI_SOCKADDR_IN,", "FI_SOCKADDR_IN6"] {
+        assert!(page.contains(format), "{format}");
+    }
+    let readme = include_str!("../../README.md");
+    let not_offered = readme.find("Not offered").map(|at| &readme[at..]).unwrap();
+    assert!(
+        !not_offered
+            .lines()
+            .take(4)
+            .any(|line| line.contains("FI_SOCKADDR"))
+    );
+}
+
+#[test]
 fn each_field_has_a_name_of_its_own() {
     for (at, rule) in RULES.iter().enumerate() {
         assert!(
