@@ -20,6 +20,7 @@ use crate::fence::Fence;
 use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back, taken, this};
 use crate::refuse::{self, Table};
 use crate::sleep::Limit;
+use crate::text;
 use crate::wait::{WaitKind, WaitSet};
 
 /// The events that a queue of no size has room for.
@@ -390,17 +391,8 @@ unsafe extern "C" fn strerror(
     length: usize,
 ) -> *const c_char {
     crate::fence::guard("fi_eq_strerror", || {
-        let text = words(prov_errno);
-        if to.is_null() || length == 0 {
-            return Ok(text.as_ptr());
-        }
-        let count = text.count_bytes().min(length - 1);
-        // SAFETY: at most `length - 1` bytes.
-        unsafe { ptr::copy_nonoverlapping(text.as_ptr(), to, count) };
-        let end = to.wrapping_add(count);
-        // SAFETY: the byte behind them, which is within `length`.
-        unsafe { end.write(0) };
-        Ok(to.cast_const())
+        // SAFETY: the caller's memory, as fi_eq_strerror(3) has it.
+        Ok(unsafe { text::write_or_point(words(prov_errno), to, length) })
     })
 }
 

@@ -30,7 +30,7 @@
 //! | `finish` | the ends of operations: entries, counts, failures |
 //! | `waitable` | what completion queues and counters are alike in |
 //! | `bell`, `sleep` | what wakes a client that sleeps; waits |
-//! | `memory` | the client's memory, lent |
+//! | `memory`, `text` | the client's memory, lent; texts that are written there |
 //! | `exit` | domains that are open when the process ends |
 #![deny(unsafe_code)]
 #![allow(unsafe_code, reason = "an interface of C: every call takes pointers")]
@@ -62,6 +62,7 @@ mod params;
 mod refuse;
 mod sleep;
 mod tagged;
+mod text;
 mod turns;
 mod wait;
 mod waitable;

@@ -15,7 +15,7 @@ use crate::errno::{Errno, Result};
 use crate::info::names;
 use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back, this};
 use crate::refuse::{self, Table};
-use crate::{log, params};
+use crate::{log, params, text};
 
 /// The flags of insertions.
 const FLAGS: u64 = FI_MORE | FI_SYNC_ERR;
@@ -460,14 +460,8 @@ unsafe extern "C" fn straddr(
             let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), format.length()) };
             text_of(format, bytes)
         };
-        if room > 0 && !to.is_null() {
-            let count = text.len().min(room - 1);
-            // SAFETY: at most `room - 1` bytes.
-            unsafe { ptr::copy_nonoverlapping(text.as_ptr().cast(), to, count) };
-            let end = to.wrapping_add(count);
-            // SAFETY: the byte behind them, which is within `room`.
-            unsafe { end.write(0) };
-        }
+        // SAFETY: the caller's memory has `room` bytes.
+        unsafe { text::write(text.as_bytes(), to, room) };
         // SAFETY: the caller's length.
         unsafe { give(length, text.len() + 1) }?;
         Ok(to.cast_const())

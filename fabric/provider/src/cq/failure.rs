@@ -1,7 +1,7 @@
 //! Operations that failed, until they are read, and their texts.
 
 use std::collections::VecDeque;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
 
 use libfabric_sys::*;
@@ -173,23 +173,6 @@ unsafe fn hand_out(
     (data, size)
 }
 
-/// Writes a text to a caller's memory, cut to what it has, and returns the pointer to give it.
-///
-/// # Safety
-/// `to` is null, or `length` bytes at it may be written.
-pub(crate) unsafe fn write_text(text: &CStr, to: *mut c_char, length: usize) -> *const c_char {
-    if to.is_null() || length == 0 {
-        return text.as_ptr();
-    }
-    let bytes = text.to_bytes();
-    let count = bytes.len().min(length - 1);
-    // SAFETY: at most `length - 1` bytes.
-    unsafe { ptr::copy_nonoverlapping(bytes.as_ptr().cast(), to, count) };
-    // SAFETY: the byte behind them, which is within `length`.
-    unsafe { to.wrapping_add(count).write(0) };
-    to
-}
-
 /// Returns an error number in words.
 fn words(number: c_int) -> &'static CStr {
     match number.checked_abs().unwrap_or(0) {
@@ -340,18 +323,5 @@ mod tests {
         assert_eq!(failures.text(late.prov_errno), c"the peer is lost");
         // SAFETY: it points to the text, which is kept.
         assert_eq!(unsafe { CStr::from_ptr(late.err_data.cast()) }, c"late");
-    }
-
-    #[test]
-    fn a_text_is_written_to_the_callers_memory_with_its_end() {
-        let mut memory = [7 as c_char; 5];
-        // SAFETY: four bytes of five.
-        let given = unsafe { write_text(c"abcdef", memory.as_mut_ptr(), 4) };
-        assert_eq!(given, memory.as_ptr());
-        assert_eq!(memory.map(|byte| byte as u8), *b"abc\0\x07");
-        // SAFETY: null.
-        let own = unsafe { write_text(c"abc", ptr::null_mut(), 9) };
-        // SAFETY: a text of this program.
-        assert_eq!(unsafe { CStr::from_ptr(own) }, c"abc");
     }
 }

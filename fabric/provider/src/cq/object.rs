@@ -6,7 +6,6 @@ use std::ptr;
 use libfabric_sys::*;
 
 use super::entry::Format;
-use super::failure::write_text;
 use super::outlet::{Outlet, QueueIndex};
 use crate::bell::Bell;
 use crate::domain::{self, Domain, State};
@@ -14,6 +13,7 @@ use crate::errno::{Errno, Result, check_flags, checked};
 use crate::object::{Held, give, this};
 use crate::refuse::Table;
 use crate::sleep::Limit;
+use crate::text;
 use crate::wait::{Member, WaitKind};
 use crate::waitable::{self, Kind, Waitable};
 
@@ -258,7 +258,7 @@ unsafe extern "C" fn strerror(
     queue.domain().run("fi_cq_strerror", |state| {
         let found = state.queues.get_mut(queue.index()).ok_or(Errno(FI_EINVAL))?;
         // SAFETY: the caller's memory, as fi_cq_strerror(3) has it.
-        Ok(unsafe { write_text(found.text(prov_errno), buf, len) })
+        Ok(unsafe { text::write_or_point(found.text(prov_errno), buf, len) })
     })
 }
 
