@@ -54,6 +54,9 @@ pub use reader::{Buckets, Entry, Reader, Reading, Snapshot, Value, find};
 /// The name of the memfd, which [`find`] looks for.
 pub const LABEL: &str = "doorbell-counters";
 
+/// The rank in the file of a process that belongs to no job: a client of libfabric, for instance.
+pub const NO_RANK: u32 = u32::MAX;
+
 /// The ending of the names of real files.
 pub const SUFFIX: &str = ".counters";
 

@@ -1,10 +1,11 @@
-//! Publishes a rank's counters to other processes while it runs: its counter file.
+//! Publishes the counters of a rank, or of a member, to other processes while it runs: its counter file.
 //!
 //! The PML and the rails count in their own memory. Housekeeping, which has read the clock anyway, stores the
 //! totals into the words of the file from time to time: relaxed stores by the one thread that counts. So a
 //! file is at most a millisecond and sixty-four calls behind a rank that makes calls, exact while a rank
 //! sleeps and after its end, and a message costs nothing for being counted.
 
+use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -31,6 +32,9 @@ type Named = (&'static str, &'static str, u64);
 /// Most paths (a rail to a peer) with rows of their own; further ones have none.
 const WAYS: usize = 256;
 
+/// A path with the beginning of the names of its rows: `way.PEER.OUR_RAIL`.
+pub(crate) type NamedPath = (Rank, PeerPath, String);
+
 /// The rows of a path: `way.RANK.OUR_RAIL/THEIR_RAIL.state` ([`PathState::number`]), `.latency` (half of the
 /// round trip of its probes), `.round_trip` (of acknowledgements, with their delay), `.unacknowledged`,
 /// `.failures`. Storing them costs one branch for a rail that keeps no report.
@@ -38,7 +42,7 @@ const WAYS: usize = 256;
 /// A candidate that is not chosen has one row, such as `way.RANK.OUR_RAIL.not_named`: the ending names the
 /// case ([`Unchosen::name`]), and the value is the reason as a text.
 struct Row {
-    rank: u32,
+    rank: Rank,
     way: PeerPath,
     state: Gauge,
     latency: Gauge,
@@ -77,6 +81,29 @@ impl CounterPublisher {
         ways: &[(u32, PeerPath, String)],
         directory: &Directory,
     ) -> Result<Option<Self>, Error> {
+        let ways = ways
+            .iter()
+            .map(|(peer, way, rails)| (Rank(*peer), *way, way_row(peer, rails)));
+        Self::publish(
+            place,
+            rank,
+            pml,
+            ways,
+            &unchosen(directory).take(WAYS).collect::<Vec<_>>(),
+        )
+    }
+
+    /// Creates the file of a process with these paths, and with texts, each with its name.
+    ///
+    /// # Errors
+    /// Those of [`CounterPublisher::create`].
+    pub(crate) fn publish(
+        place: CounterPlace,
+        rank: u32,
+        pml: &Pml<AnyRail>,
+        ways: impl Iterator<Item = NamedPath>,
+        texts: &[(String, String)],
+    ) -> Result<Option<Self>, Error> {
         if place == CounterPlace::Off {
             return Ok(None);
         }
@@ -93,11 +120,7 @@ impl CounterPublisher {
         for (name, unit) in &counted {
             plan = plan.counter(name, unit);
         }
-        let mut named_ways: Vec<_> = ways
-            .iter()
-            .take(WAYS)
-            .map(|(rank, way, rails)| (*rank, *way, way_row(*rank, rails)))
-            .collect();
+        let mut named_ways: Vec<_> = ways.take(WAYS).collect();
         // Names that were cut to the longest length may have become equal.
         let mut seen = std::collections::HashSet::new();
         named_ways.retain(|(_, _, name)| seen.insert(name.clone()));
@@ -109,16 +132,16 @@ impl CounterPublisher {
                 .gauge(&format!("{of}.unacknowledged"), "frames")
                 .counter(&format!("{of}.failures"), "times");
         }
-        let mut others: Vec<_> = unchosen(directory).take(WAYS).collect();
-        others.retain(|(name, _)| seen.insert(name.clone()));
+        let others = texts.iter().filter(|(name, _)| seen.insert(name.clone()));
+        let others: Vec<_> = others.collect();
         for (name, _) in &others {
             plan = plan.text(name);
         }
         let file = CounterFile::create(&Place::Memory, rank, &plan)?;
-        for (name, reason) in &others {
-            file.text(name)?.set(reason);
+        for (name, text) in others {
+            file.text(name)?.set(text);
         }
-        let row = |(rank, way, of): &(u32, PeerPath, String)| {
+        let row = |(rank, way, of): &NamedPath| {
             Ok::<_, Error>(Row {
                 rank: *rank,
                 way: *way,
@@ -187,7 +210,7 @@ impl Row {
         self.round_trip.set(path_report::round_trip(&report).unwrap_or(0));
         self.unacknowledged.set(report.unacknowledged);
         let (mut state, latency) = pml
-            .path(Rank(self.rank), self.way.rail)
+            .path(self.rank, self.way.rail)
             .unwrap_or((PathState::Down, None));
         if state == PathState::Up && rail.is_suspect(self.way.peer) {
             state = PathState::Suspect;
@@ -221,10 +244,11 @@ fn unchosen(directory: &Directory) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// Returns the beginning of a path's row names, cut so that the longest ending fits.
-fn way_row(rank: u32, rails: &str) -> String {
+/// Returns the beginning of the row names of a path to a peer, a rank or the name of a member's address, cut
+/// so that the longest ending fits.
+pub(crate) fn way_row(peer: impl fmt::Display, rails: &str) -> String {
     const LONGEST_ENDING: usize = ".unacknowledged".len();
-    let mut name = format!("way.{rank}.{}", counted_as(rails));
+    let mut name = format!("way.{peer}.{}", counted_as(rails));
     name.truncate(NAME_MAX - LONGEST_ENDING);
     name
 }

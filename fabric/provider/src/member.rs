@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use doorbell_job::Config;
 use doorbell_job::error::Error;
-use doorbell_job::lobby::{Address, PeerId, PmlMember};
+use doorbell_job::lobby::{Address, MemberCounters, PeerId, PmlMember};
 use doorbell_job::rails::AnyRail;
 use doorbell_pml::{LostReason, Pml, Rank};
 use libfabric_sys::FI_LOG_CORE;
@@ -15,6 +15,7 @@ use libfabric_sys::FI_LOG_CORE;
 #[derive(Debug)]
 pub(crate) struct Member {
     inner: PmlMember,
+    counters: MemberCounters,
 }
 
 impl Member {
@@ -23,8 +24,10 @@ impl Member {
     /// # Errors
     /// A rail that cannot be used; errors of the system.
     pub(crate) fn enter(config: Config) -> Result<Self, Error> {
+        let counters = MemberCounters::new(*config.counters.place.get());
         Ok(Self {
             inner: PmlMember::enter(config)?,
+            counters,
         })
     }
 
@@ -33,8 +36,10 @@ impl Member {
     /// # Errors
     /// Those of [`Member::enter`]; `EADDRINUSE` where another member has the port.
     pub(crate) fn enter_at(config: Config, port: Option<NonZeroU16>) -> Result<Self, Error> {
+        let counters = MemberCounters::new(*config.counters.place.get());
         Ok(Self {
             inner: PmlMember::enter_at(config, port)?,
+            counters,
         })
     }
 
@@ -50,7 +55,7 @@ impl Member {
         self.pml().poll()
     }
 
-    /// Does what depends on the clock: the listener, peers that are to be met, ends.
+    /// Does what depends on the clock: the listener, peers that are to be met, ends, the counter file.
     #[cold]
     pub(crate) fn keep(&mut self) {
         self.inner.progress();
@@ -61,7 +66,13 @@ impl Member {
             );
         }
         // Their requests have ended, and were reported.
-        while self.inner.lost().is_some() {}
+        while let Some((rank, reason)) = self.inner.lost() {
+            if self.counters.is_on() {
+                let sentence = self.loss(rank, reason);
+                self.counters.note_loss(sentence);
+            }
+        }
+        self.counters.update(&self.inner);
     }
 
     /// Returns the next peer that has contacted this process first, or again.

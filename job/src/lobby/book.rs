@@ -29,6 +29,8 @@ struct Peer {
 pub(super) struct Book {
     numbers: HashMap<PeerId, Rank>,
     peers: Vec<Option<Peer>>,
+    /// How often the paths to a peer were set, or removed with it.
+    changes: u64,
 }
 
 impl Book {
@@ -77,6 +79,7 @@ impl Book {
     pub(super) fn remove(&mut self, rank: Rank) -> Option<PeerId> {
         let is_current = self.is_current(rank);
         let id = self.peers.get_mut(rank.0 as usize)?.take()?.id;
+        self.changes += 1;
         if is_current {
             self.numbers.remove(&id);
         }
@@ -154,7 +157,22 @@ impl Book {
     pub(super) fn set_paths(&mut self, rank: Rank, paths: Vec<PeerPath>) {
         if let Some(peer) = self.get_mut(rank) {
             peer.paths = paths.into();
+            self.changes += 1;
         }
+    }
+
+    /// How often the paths to a peer were set, or removed with it.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Returns the peers that were met, with the paths to each.
+    pub(super) fn met(&self) -> impl Iterator<Item = (Rank, &PeerId, &[PeerPath])> {
+        let numbered = (0..).map(Rank).zip(&self.peers);
+        numbered
+            .filter_map(|(rank, peer)| Some((rank, peer.as_ref()?)))
+            .filter(|(_, peer)| !peer.paths.is_empty())
+            .map(|(rank, peer)| (rank, &peer.id, &*peer.paths))
     }
 
     /// Returns the numbers of all peers whose end was not reported.

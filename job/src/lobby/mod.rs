@@ -27,6 +27,7 @@
 mod address;
 mod book;
 mod card;
+mod counters;
 mod desk;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -50,6 +51,7 @@ use doorbell_fabric::time::Time;
 pub use self::address::{Address, AddressError, ENDPOINTS, PeerId};
 pub use self::card::Card;
 use self::card::Name;
+pub use self::counters::MemberCounters;
 pub use self::desk::{Desk, DeskCounts};
 use self::desk::{News, Place};
 use self::layer::Toward;

@@ -602,6 +602,21 @@ impl Member<PmlLayer> {
         self.layer.appeared.pop_front()
     }
 
+    /// The PML, to be counted.
+    pub(super) fn counted(&self) -> &Pml<AnyRail> {
+        &self.layer.pml
+    }
+
+    /// Returns the peers that were met, with the paths to each.
+    pub(super) fn met(&self) -> impl Iterator<Item = (Rank, &PeerId, &[PeerPath])> {
+        self.layer.book.met()
+    }
+
+    /// How often the peers of [`PmlMember::met`] have changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.layer.book.changes()
+    }
+
     /// Returns why a peer could not be met, in words.
     #[must_use]
     pub fn trouble(&self, rank: Rank) -> Option<&str> {

@@ -115,15 +115,40 @@ impl Everything {
 
     /// Inserts the endpoint's own name.
     pub(crate) fn insert_oneself(&self) -> fi_addr_t {
+        self.insert(self)
+    }
+
+    /// Inserts the name of an endpoint.
+    pub(crate) fn insert(&self, other: &Self) -> fi_addr_t {
         let (mut name, mut length, mut address) = ([0_u8; 64], 64, FI_ADDR_NOTAVAIL);
         // SAFETY: the endpoint is open, and the memory has this length.
-        let named = unsafe { fi_getname(self.endpoint.fid(), name.as_mut_ptr().cast(), &raw mut length) };
+        let named = unsafe { fi_getname(other.endpoint.fid(), name.as_mut_ptr().cast(), &raw mut length) };
         assert_eq!(named, 0);
         let (vector, null) = (self.vector.0, ptr::null_mut());
         // SAFETY: the vector is open, with one name and a place for its number.
         let count = unsafe { fi_av_insert(vector, name.as_ptr().cast(), 1, &raw mut address, 0, null) };
         assert_eq!(count, 1);
         address
+    }
+
+    /// Makes progress; no completion is read.
+    pub(crate) fn advance(&self) {
+        // SAFETY: the queue is open; there is no room for an entry.
+        unsafe { fi_cq_read(self.completions.0, ptr::null_mut(), 0) };
+    }
+
+    /// Posts a receive of a message without bytes, of any sender.
+    pub(crate) fn receive_empty(&self) {
+        let (ep, null) = (self.endpoint.0, ptr::null_mut());
+        // SAFETY: the endpoint is open; no byte is received.
+        assert_eq!(unsafe { fi_recv(ep, null, 0, null, FI_ADDR_UNSPEC, null) }, 0);
+    }
+
+    /// Sends a message without bytes to a peer, which is inserted.
+    pub(crate) fn send_empty_to(&self, other: &Self) {
+        let (ep, to, null) = (self.endpoint.0, self.insert(other), ptr::null_mut());
+        // SAFETY: the endpoint is open; no byte is sent.
+        assert_eq!(unsafe { fi_send(ep, null, 0, null, to, null) }, 0);
     }
 
     /// Reads one completion.

@@ -3,6 +3,7 @@
 mod alone;
 mod border;
 mod clients;
+mod counted;
 mod directed;
 mod domains;
 mod events;

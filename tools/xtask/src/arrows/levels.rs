@@ -30,8 +30,9 @@ const TABLES: &[Table] = &[
             &["acm", "ends", "rails", "spawn", "wait"],
             &["diagnose", "ranks"],
             &["connect", "control", "handle"],
+            &["counter_file"],
             // a job that was joined
-            &["counter_file", "join", "lobby"],
+            &["join", "lobby"],
         ],
     },
     Table {
