@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use doorbell_bench::report::printable;
-use doorbell_fabric::counters::{Reader, Reading, Snapshot, Value, find};
+use doorbell_fabric::counters::{NO_RANK, Reader, Reading, Snapshot, Value, find};
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ use crate::console;
 use crate::error::ToolError;
 use crate::exits;
 
-/// Show the counters of the ranks that run on this machine
+/// Show the counters of the ranks and of the clients of libfabric that run on this machine
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
 Each rank keeps a page of counters that this user may read: messages by kind, and for each rail what it sent, received, dropped \
@@ -57,7 +57,7 @@ pub(crate) fn counters(args: &CountersArgs) -> Result<ExitCode, ToolError> {
         return match args.process {
             Some(process) => Err(ToolError::Usage(why_none(process))),
             None => {
-                console::print(&format!("{NO_RANK}\n"))?;
+                console::print(&format!("{NOTHING_COUNTS}\n"))?;
                 Ok(Exit::Done.into())
             }
         };
@@ -91,7 +91,7 @@ pub(crate) fn counters(args: &CountersArgs) -> Result<ExitCode, ToolError> {
 }
 
 /// What is printed where no rank was found.
-const NO_RANK: &str = "no rank runs here that counts: jobs of this user are found while they run, with counters.place as it is by default";
+const NOTHING_COUNTS: &str = "no rank runs here that counts: jobs of this user are found while they run, with counters.place as it is by default";
 
 /// Returns why a process has nothing to show.
 fn why_none(process: u32) -> String {
@@ -129,7 +129,10 @@ fn is_nothing(value: &Value) -> bool {
 fn table(ranks: &[Snapshot]) -> String {
     let mut text = String::new();
     for rank in ranks {
-        let _ = writeln!(text, "rank {} (process {})", rank.rank, rank.process);
+        let _ = match rank.rank {
+            NO_RANK => writeln!(text, "process {}, of no job", rank.process),
+            number => writeln!(text, "rank {number} (process {})", rank.process),
+        };
         // A file is others' words.
         let rows: Vec<_> = rank
             .readings
@@ -160,4 +163,22 @@ fn shown(reading: &Reading) -> String {
         Value::Text(text) => printable(text),
     };
     format!("{value} {unit}").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_of_no_job_has_no_rank() {
+        let of = |rank| Snapshot {
+            rank,
+            process: 4711,
+            readings: Vec::new(),
+        };
+        assert_eq!(
+            table(&[of(3), of(NO_RANK)]),
+            "rank 3 (process 4711)\nprocess 4711, of no job\n"
+        );
+    }
 }

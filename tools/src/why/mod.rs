@@ -11,6 +11,7 @@ mod host;
 mod rank;
 mod table;
 
+use std::fmt;
 use std::process::ExitCode;
 
 use doorbell::Unchosen;
@@ -124,13 +125,43 @@ impl std::convert::From<Unchosen> for Verdict {
     }
 }
 
+/// A peer that counter files name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    /// A rank of a job.
+    Rank(u32),
+    /// A process of no job, by the name in its address.
+    Member(u64),
+}
+
+impl Peer {
+    /// Reads a rank, or the 16 hexadecimal digits of a name; `None` for a host.
+    fn of(text: &str) -> Option<Self> {
+        if let Ok(rank) = text.parse() {
+            return Some(Self::Rank(rank));
+        }
+        let is_name = text.len() == 16 && text.bytes().all(|letter| letter.is_ascii_hexdigit());
+        let name = is_name.then(|| u64::from_str_radix(text, 16).ok()).flatten();
+        name.map(Self::Member)
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rank(rank) => write!(f, "{rank}"),
+            Self::Member(name) => write!(f, "{name:016x}"),
+        }
+    }
+}
+
 /// Runs `doorbell why`.
 pub(crate) fn why(args: &WhyArgs) -> Result<ExitCode, ToolError> {
-    let why = match args.peer.parse::<u32>() {
-        Ok(rank) => {
+    let why = match Peer::of(&args.peer) {
+        Some(peer) => {
             refuse(
                 args,
-                "the number of a rank",
+                "the number of a rank or the name of a member",
                 "the address of a host",
                 &[
                     ("--probe", args.probe),
@@ -138,9 +169,9 @@ pub(crate) fn why(args: &WhyArgs) -> Result<ExitCode, ToolError> {
                     ("--key-file", args.key_file.is_some()),
                 ],
             )?;
-            rank::why(args, rank)?
+            rank::why(args, peer)?
         }
-        Err(_) => {
+        None => {
             refuse(
                 args,
                 "a host",

@@ -4,29 +4,34 @@ use std::fmt::Write as _;
 
 use doorbell::{NOTHING_PASSES, PathState, Unchosen};
 use doorbell_bench::report::printable;
-use doorbell_fabric::counters::{Reader, Snapshot, Value, find};
+use doorbell_fabric::counters::{NO_RANK, Reader, Snapshot, Value, find};
 
-use super::{From, LatencyOf, Row, Verdict, Why};
+use super::{From, LatencyOf, Peer, Row, Verdict, Why};
 use crate::error::ToolError;
 use crate::why::args::WhyArgs;
 
-/// Returns the rails to `rank` of every rank that runs here, or of the one that --job names.
-pub(super) fn why(args: &WhyArgs, rank: u32) -> Result<Why, ToolError> {
+/// Returns the rails to `peer` of every process that runs here, or of the one that --job names.
+pub(super) fn why(args: &WhyArgs, peer: Peer) -> Result<Why, ToolError> {
     let wanted = |snapshot: &Snapshot| args.job.is_none_or(|pid| pid == snapshot.process);
     let read = |path: std::path::PathBuf| Reader::open(&path).ok()?.read().ok();
     let found: Vec<Snapshot> = find(None).into_iter().filter_map(read).filter(wanted).collect();
     let from: Vec<From> = found
         .iter()
-        .filter(|one| one.rank != rank)
+        .filter(|one| peer != Peer::Rank(one.rank))
         .map(|snapshot| From {
-            rank: Some(snapshot.rank),
+            rank: (snapshot.rank != NO_RANK).then_some(snapshot.rank),
             pid: Some(snapshot.process),
-            rails: ways_to(snapshot, rank),
+            rails: ways_to(snapshot, peer),
         })
         .filter(|one| !one.rails.is_empty())
         .collect();
     if from.is_empty() {
-        return Err(no_such_rank(args, rank, &found));
+        return Err(match peer {
+            Peer::Rank(rank) => no_such_rank(args, rank, &found),
+            Peer::Member(_) => ToolError::Usage(format!(
+                "no process that runs here has met a member {peer}; `doorbell counters --name way` lists those that were met"
+            )),
+        });
     }
     Ok(Why::new(args, Vec::new(), from, None))
 }
@@ -47,10 +52,11 @@ fn no_such_rank(args: &WhyArgs, rank: u32, found: &[Snapshot]) -> ToolError {
     })
 }
 
-/// Returns the rows of one counter file about `rank`: `way.RANK.OURS/THEIRS.state` and those beside it, and
-/// `way.RANK.OURS.not_named` and the others with the state of a candidate.
-fn ways_to(snapshot: &Snapshot, rank: u32) -> Vec<Row> {
-    let begin = format!("way.{rank}.");
+/// Returns the rows of one counter file about a peer: `way.RANK.OURS/THEIRS.state` and those beside it, and
+/// `way.RANK.OURS.not_named` and the others with the state of a candidate. A member has its name instead of a
+/// rank, and the rails of this end alone.
+fn ways_to(snapshot: &Snapshot, peer: Peer) -> Vec<Row> {
+    let begin = format!("way.{peer}.");
     let about = |ending: &'static str| {
         let begin = begin.as_str();
         snapshot.readings.iter().filter_map(move |reading| {
@@ -147,8 +153,8 @@ mod tests {
         }
         file.counter(&format!("{OF}.failures")).unwrap().add(failures);
         let snapshot = Reader::open(file.path()).unwrap().read().unwrap();
-        assert!(ways_to(&snapshot, 11).is_empty());
-        let [row] = &ways_to(&snapshot, 1)[..] else {
+        assert!(ways_to(&snapshot, Peer::Rank(11)).is_empty());
+        let [row] = &ways_to(&snapshot, Peer::Rank(1))[..] else {
             panic!("one row")
         };
         assert_eq!((&*row.rail, row.pair.as_deref()), ("udp:a0", Some("udp:b0")));
@@ -189,6 +195,31 @@ mod tests {
     }
 
     #[test]
+    fn a_member_is_named_by_its_address_and_has_rails_of_this_end() {
+        let name = "00a13e72f0e0b313";
+        let peer = Peer::of(name).unwrap();
+        assert_eq!(
+            (peer, peer.to_string().as_str()),
+            (Peer::Member(0xa1_3e72_f0e0_b313), name)
+        );
+        assert_eq!(
+            (Peer::of("17"), Peer::of("node17"), Peer::of("10.0.0.2")),
+            (Some(Peer::Rank(17)), None, None)
+        );
+        let plan = Plan::new().gauge(&format!("way.{name}.shm.state"), "");
+        let file = CounterFile::create(&Place::Memory, NO_RANK, &plan).unwrap();
+        let snapshot = Reader::open(file.path()).unwrap().read().unwrap();
+        let [row] = &ways_to(&snapshot, peer)[..] else {
+            panic!("one row")
+        };
+        assert_eq!(
+            (&*row.rail, row.pair.as_deref(), row.verdict),
+            ("shm", None, Verdict::Chosen)
+        );
+        assert!(ways_to(&snapshot, Peer::Member(1)).is_empty());
+    }
+
+    #[test]
     fn a_latency_names_what_it_is_of() {
         let latency = |row: Row| row.latency_ns.zip(row.latency_of);
         assert_eq!(
@@ -214,7 +245,7 @@ mod tests {
                 .unwrap()
                 .read()
                 .unwrap();
-            ways_to(&snapshot, 1)
+            ways_to(&snapshot, Peer::Rank(1))
         };
         let selection = zero.selection(1).unwrap();
         let all: Vec<_> = selection

@@ -17,6 +17,7 @@ pub(super) fn table(why: &Why, width: usize) -> String {
         let peer = &why.peer;
         let _ = match (from.rank, from.pid) {
             (Some(rank), Some(pid)) => writeln!(text, "rank {rank} (process {pid}) to rank {peer}"),
+            (None, Some(pid)) => writeln!(text, "process {pid} to member {peer}"),
             _ if why.addresses.iter().all(|address| address == peer) => writeln!(text, "to {peer}"),
             _ => writeln!(text, "to {peer} ({})", why.addresses.join(", ")),
         };
