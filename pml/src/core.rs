@@ -172,7 +172,9 @@ impl Core {
             self.child_finished(index);
         } else if marks & mark::DETACHED != 0 {
             self.free(index);
-        } else if marks & (mark::NOTIFY | mark::ABORTED) == mark::NOTIFY {
+        } else if marks & (mark::NOTIFY | mark::ABORTED) == mark::NOTIFY
+            && (marks & mark::MULTI == 0 || !self.requests.record(index).multi.has_untaken())
+        {
             let id = self.requests.id(index);
             self.reports.push_request(id);
         }

@@ -82,7 +82,8 @@ impl<M: Message> Pml<M> {
         Some(verdict)
     }
 
-    /// The next request that ended, of those that were made with `notify`. It has still to be tested.
+    /// The next request that ended, of those that were made with `notify`. It has still to be tested. A
+    /// multi-receive comes behind its messages ([`Pml::next_delivery`]).
     #[inline]
     pub fn next_completion(&mut self) -> Option<RequestId> {
         loop {

@@ -95,7 +95,8 @@ impl<M: Message> Pml<M> {
     }
 
     /// Posts a buffer that takes many messages, one behind the other, until fewer than `min_free` bytes are
-    /// left. Each is returned by [`Pml::next_delivery`]; the request ends when the buffer is released.
+    /// left. Each is returned by [`Pml::next_delivery`]; the request ends when the buffer is released, of which
+    /// [`Pml::next_completion`] notifies when all of its messages were taken.
     ///
     /// # Errors [`PmlError::NoSuchRank`]; [`PmlError::MultiPieces`] for a target of several pieces, and
     /// [`PmlError::BadLayout`].
@@ -157,23 +158,30 @@ impl<M: Message> Pml<M> {
         if self.core.deliveries.is_empty() {
             return None;
         }
-        self.take_delivery()
+        self.next_delivery_unless(|_| None)
     }
 
-    /// Whether [`Pml::next_delivery`] has one.
+    /// The next message that a multi-receive took and that the owner has room for, oldest first. `waits_for`
+    /// returns, for a request, the number of what its messages wait for; `None` where there is room. Messages
+    /// that wait for the same keep their order, and each counts against its sender's window until it is taken.
+    #[inline(never)]
+    pub fn next_delivery_unless(
+        &mut self,
+        waits_for: impl Fn(RequestId) -> Option<usize>,
+    ) -> Option<Delivery> {
+        let (delivery, charge) = self.core.deliveries.pop(waits_for)?;
+        if charge > 0 {
+            self.core.consume(delivery.status.source, charge);
+        }
+        self.core.delivery_taken(delivery.request);
+        Some(delivery)
+    }
+
+    /// Whether [`Pml::next_delivery`] would return one.
     #[inline]
     #[must_use]
     pub fn has_deliveries(&self) -> bool {
         !self.core.deliveries.is_empty()
-    }
-
-    #[inline(never)]
-    fn take_delivery(&mut self) -> Option<Delivery> {
-        let (delivery, charge) = self.core.deliveries.pop()?;
-        if charge > 0 {
-            self.core.consume(delivery.status.source, charge);
-        }
-        Some(delivery)
     }
 
     pub(crate) fn check_source(&self, from: Source) -> Result<(), PmlError> {

@@ -206,6 +206,7 @@ impl Core {
             record
                 .memory
                 .fill(slot, found.offset, inbound, at, to_usize(found.length));
+            record.multi.delivered();
             // While it is being posted, it is not linked yet and counts one transfer more.
             let others = record.multi.children() - u32::from(slot.entry().is_none());
             let last = found.unlinked && others == 0;
@@ -257,6 +258,21 @@ impl Core {
         self.deliveries = deliveries;
     }
 
+    /// The owner has taken a message of a multi-receive, whose end it is notified of behind the last one.
+    pub(crate) fn delivery_taken(&mut self, id: RequestId) {
+        // None, where its end was looked at before.
+        let Some(slot) = self.requests.get(id) else {
+            return;
+        };
+        let (state, marks) = (slot.state(), slot.marks());
+        let multi = &mut self.requests.record(id.index()).multi;
+        multi.taken();
+        let wants = marks & (mark::NOTIFY | mark::ABORTED) == mark::NOTIFY;
+        if wants && state == State::Done && !multi.has_untaken() {
+            self.reports.push_request(id);
+        }
+    }
+
     /// A multi-receive that is not linked any more ends when no transfer goes into it.
     pub(crate) fn release_multi(&mut self, index: RequestIndex, outcome: Outcome) {
         let (slot, record) = self.requests.both(index);
@@ -290,6 +306,7 @@ impl Core {
                 intact,
                 last: is_released && outcome == Outcome::Ok,
             };
+            record.multi.delivered();
             self.deliveries.push(delivery, 0);
         }
         self.release_multi(parent.index(), outcome);

@@ -1,14 +1,12 @@
 //! Domains: one member of the fabric each, and everything that is opened on it.
 
 use std::cell::UnsafeCell;
-use std::collections::VecDeque;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use doorbell_job::Config;
-use doorbell_pml::{Delivery, RequestId};
 use libfabric_sys::*;
 
 use crate::address::{Format, Given, OwnNames};
@@ -71,10 +69,6 @@ pub(crate) struct State {
     pub(crate) vectors: Vectors,
     /// The counters of operations.
     pub(crate) counters: Counters,
-    /// Buffers for many messages that the PML has released, and whose release is not reported yet.
-    pub(crate) released: VecDeque<RequestId>,
-    /// A message of such a buffer that waits until its queue is read.
-    pub(crate) parked: Option<Delivery>,
     /// Passes since the start, and those since one has found something.
     pub(crate) looks: u32,
     pub(crate) idle: u32,
@@ -293,8 +287,6 @@ unsafe fn enter(
             registrations: Registrations::default(),
             vectors: Vectors::new(wanted.format),
             counters: Counters::default(),
-            released: VecDeque::new(),
-            parked: None,
             looks: 0,
             idle: 0,
             idle_most: spins.unwrap_or(sleep::IDLE),

@@ -27,34 +27,25 @@ impl State {
     /// there is room, of all others in their queues.
     #[inline(always)]
     pub(crate) fn drain(&mut self, outlet: &mut Outlet) {
-        let any = self.parked.is_some() || self.member.pml().has_deliveries();
-        let blocked = any && self.take_deliveries(outlet);
+        if self.member.pml().has_deliveries() {
+            self.take_deliveries(outlet);
+        }
         while !outlet.is_full() {
             let Some(request) = self.member.pml().next_completion() else {
                 break;
             };
-            self.finish(request, blocked, outlet);
-        }
-        if !blocked && !self.released.is_empty() {
-            self.release_all(outlet);
+            self.finish(request, outlet);
         }
     }
 
     /// An operation has ended.
     #[inline(always)]
-    fn finish(&mut self, request: RequestId, blocked: bool, outlet: &mut Outlet) {
+    fn finish(&mut self, request: RequestId, outlet: &mut Outlet) {
         let Some(operation) = self.operations.get(request) else {
             // None was noted: its endpoint was closed.
             let _ = self.member.pml().test(request);
             return;
         };
-        if operation.mark.is(Mark::MULTI) {
-            self.released.push_back(request);
-            if !blocked {
-                self.release_all(outlet);
-            }
-            return;
-        }
         let operation = *operation;
         if operation.mark.is(Mark::RECV)
             && let Some(status) = self.member.pml().take_well_ended(request)
@@ -66,10 +57,11 @@ impl State {
         self.operations.forget(request);
     }
 
-    /// A send, or a receive that has not ended like most. Returns whether it has ended at all.
+    /// A send, a buffer for many messages, or a receive that has not ended like most. Returns whether it has ended at all.
     #[inline(never)]
     fn finish_otherwise(&mut self, request: RequestId, operation: &Operation, outlet: &mut Outlet) -> bool {
         match self.member.pml().test(request) {
+            Some(ended) if operation.mark.is(Mark::MULTI) => self.released(operation, ended, outlet),
             Some(Ok(status)) if operation.mark.is(Mark::SEND) => self.sent(operation, &status, outlet),
             Some(Ok(status)) => self.received(operation, &status, outlet),
             Some(Err(error)) => self.failed(operation, &error),
@@ -270,66 +262,48 @@ impl State {
 
     // Buffers for many messages.
 
-    /// Reports messages that such buffers took. Returns whether some have to wait until their queue is read:
-    /// they count against their senders meanwhile.
+    /// Reports messages that such buffers took. Those whose queue has as many unread entries as it may wait
+    /// until it is read, and count against their senders meanwhile.
     #[inline(never)]
-    fn take_deliveries(&mut self, outlet: &mut Outlet) -> bool {
-        loop {
-            let next = match self.parked.take() {
-                None => self.member.pml().next_delivery(),
-                parked => parked,
+    fn take_deliveries(&mut self, outlet: &mut Outlet) {
+        while !outlet.is_full() {
+            let (operations, queues) = (&self.operations, &self.queues);
+            let crowded = |request| {
+                let queue = operations.get(request)?.queue;
+                queues.is_full(queue).then_some(usize::from(queue.0))
             };
-            let Some(delivery) = next else {
-                return false;
+            let Some(delivery) = self.member.pml().next_delivery_unless(crowded) else {
+                return;
             };
-            if outlet.is_full() || self.is_crowded(&delivery) {
-                self.parked = Some(delivery);
-                return true;
+            if let Some(&operation) = self.operations.get(delivery.request) {
+                self.delivered(&operation, &delivery, outlet);
             }
-            self.delivered(&delivery, outlet);
         }
     }
 
-    /// Whether the queue of a delivery holds as many unread entries as it may.
-    fn is_crowded(&mut self, delivery: &Delivery) -> bool {
-        let Some(operation) = self.operations.get(delivery.request) else {
-            return false;
-        };
-        self.queues
-            .get_mut(operation.queue)
-            .is_some_and(|queue| queue.is_full())
-    }
-
-    fn delivered(&mut self, delivery: &Delivery, outlet: &mut Outlet) {
-        let Some(&operation) = self.operations.get(delivery.request) else {
-            return;
-        };
-        self.report_delivery(&operation, delivery, outlet);
-    }
-
-    /// Reports the ends of buffers whose messages have all been reported, where that was not done with the
-    /// last of these.
+    /// A buffer is released, and its messages have all been reported; the last of them has not told so.
     #[cold]
-    fn release_all(&mut self, outlet: &mut Outlet) {
-        while let Some(request) = self.released.pop_front() {
-            let Some(operation) = self.operations.take(request) else {
-                let _ = self.member.pml().test(request);
-                continue;
-            };
-            let is_reported = self.operations.multi(operation.multi).released;
-            match self.member.pml().test(request) {
-                Some(Err(error)) => self.failed(&operation, &error),
-                _ if is_reported => {}
-                _ => self.report_release(&operation, outlet),
-            }
+    fn released(&mut self, operation: &Operation, ended: Result<Status, PmlError>, outlet: &mut Outlet) {
+        match ended {
+            Err(error) => self.failed(operation, &error),
+            Ok(_) => self.report_release(operation, outlet),
+        }
+        self.operations.free_multi(operation.multi);
+    }
+
+    /// A message of a buffer: the last one releases it.
+    fn delivered(&mut self, operation: &Operation, delivery: &Delivery, outlet: &mut Outlet) {
+        self.report_delivery(operation, delivery, outlet);
+        if delivery.last {
+            // It has ended well.
+            let _ = self.member.pml().test(delivery.request);
+            self.operations.forget(delivery.request);
             self.operations.free_multi(operation.multi);
         }
     }
 
     fn report_delivery(&mut self, operation: &Operation, delivery: &Delivery, outlet: &mut Outlet) {
-        let multi = self.operations.multi(operation.multi);
-        let base = multi.base;
-        multi.released |= delivery.last;
+        let base = self.operations.multi(operation.multi);
         let mut entry = received_entry(operation, &delivery.status);
         entry.len = delivery.delivered as usize;
         entry.buf = pointer(base + delivery.offset as usize);

@@ -56,7 +56,7 @@ pub(crate) struct Operation {
     /// The number of its endpoint.
     pub(crate) endpoint: u8,
     pub(crate) mark: Mark,
-    /// A receive of many messages: which it is in the table of those.
+    /// A receive of many messages: the number of its buffer.
     pub(crate) multi: u32,
 }
 const _: () = assert!(size_of::<Operation>() == 32);
@@ -74,20 +74,12 @@ impl Operation {
     };
 }
 
-/// A buffer for many messages.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Multi {
-    /// The address of the buffer.
-    pub(crate) base: usize,
-    /// Whether the release of the buffer was reported, with its last message.
-    pub(crate) released: bool,
-}
-
 /// The operations of a domain that are under way, by the slots of their requests.
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
     table: Vec<Operation>,
-    multis: Vec<Multi>,
+    /// The addresses of buffers for many messages.
+    multis: Vec<usize>,
     /// Places of `multis` that are free.
     free: Vec<u32>,
 }
@@ -141,22 +133,18 @@ impl Operations {
 
     /// Notes a buffer for many messages; returns its number.
     pub(crate) fn put_multi(&mut self, base: usize) -> u32 {
-        let multi = Multi {
-            base,
-            ..Multi::default()
-        };
         if let Some(number) = self.free.pop() {
-            self.multis[number as usize] = multi;
+            self.multis[number as usize] = base;
             return number;
         }
-        self.multis.push(multi);
+        self.multis.push(base);
         self.multis.len() as u32 - 1
     }
 
-    /// The buffer of a number.
+    /// The address of the buffer of a number.
     #[inline]
-    pub(crate) fn multi(&mut self, number: u32) -> &mut Multi {
-        &mut self.multis[number as usize]
+    pub(crate) fn multi(&self, number: u32) -> usize {
+        self.multis[number as usize]
     }
 
     /// The buffer was released.
@@ -218,7 +206,7 @@ mod tests {
         let numbers = [1, 2, 3].map(|base| operations.put_multi(base));
         operations.free_multi(numbers[1]);
         assert_eq!(operations.put_multi(4), numbers[1]);
-        assert_eq!(operations.multi(numbers[1]).base, 4);
-        assert_eq!(operations.multi(numbers[2]).base, 3);
+        assert_eq!(operations.multi(numbers[1]), 4);
+        assert_eq!(operations.multi(numbers[2]), 3);
     }
 }

@@ -7,6 +7,8 @@ use crate::request::RequestId;
 pub(crate) struct Multi {
     /// A multi-receive: transfers into it that have not ended.
     children: u32,
+    /// A multi-receive: messages of it that its owner has not taken.
+    untaken: u32,
     /// A multi-receive: bytes filled.
     filled: u64,
     /// A transfer into one: the multi-receive, and the place in its buffer.
@@ -27,6 +29,21 @@ impl Multi {
     /// A transfer into it has ended.
     pub(crate) fn child_ended(&mut self) {
         self.children -= 1;
+    }
+
+    /// A message of it is there for its owner.
+    pub(crate) fn delivered(&mut self) {
+        self.untaken += 1;
+    }
+
+    /// Its owner has taken a message.
+    pub(crate) fn taken(&mut self) {
+        self.untaken = self.untaken.saturating_sub(1);
+    }
+
+    /// Whether its owner has not taken all of its messages.
+    pub(crate) fn has_untaken(&self) -> bool {
+        self.untaken > 0
     }
 
     /// Returns how many bytes are filled.

@@ -4,6 +4,9 @@
 use std::process::Command;
 use std::sync::mpsc;
 
+use doorbell_fabric::memory::MutLoan;
+use doorbell_pml::{MultiArgs, Rank, Source, Target};
+
 use super::*;
 use crate::fence;
 use crate::ops::{Mark, Operation};
@@ -131,8 +134,18 @@ fn panics() {
     let done = unsafe { fi_cq_open(opened.0, ptr::null_mut(), &raw mut queue, ptr::null_mut()) };
     assert_eq!(done, 0);
     let damaged = opened.run(|state| {
-        // The release of a buffer for many messages that there is not.
-        let request = RequestId::from_bits(1 << 32);
+        // A message for a buffer that there is not.
+        let args = MultiArgs {
+            from: Source::Any,
+            context: 0,
+            tag: 0,
+            ignore: 0,
+            target: Target::Loan(MutLoan::of_static(vec![0; 8].leak())),
+            min_free: 1,
+            notify: true,
+        };
+        let request = state.member.pml().recv_multi(args).unwrap();
+        state.member.pml().inject(Rank(0), 0, 0, &[1]).unwrap();
         let mark = Mark::MULTI;
         state.operations.put(Operation {
             context: 0,
@@ -143,7 +156,6 @@ fn panics() {
             mark,
             multi: 999,
         });
-        state.released.push_back(request);
         Ok(0)
     });
     assert_eq!(damaged, 0);

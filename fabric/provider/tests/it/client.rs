@@ -210,17 +210,23 @@ impl Client {
         }
     }
 
+    /// Opens one more endpoint of the domain, with a queue of its own.
+    pub(crate) fn one_more(&mut self, queue: &Object<fid_cq>) -> Object<fid_ep> {
+        let entry = self.info.as_mut_ptr();
+        // SAFETY: the domain is open, and the entry is whole.
+        let endpoint = opened("fi_endpoint", |to| unsafe {
+            fi_endpoint(self.domain.0, entry, to, ptr::null_mut())
+        });
+        bind(&endpoint, queue.0.cast(), FI_TRANSMIT | FI_RECV);
+        bind(&endpoint, self.vector.0.cast(), 0);
+        // SAFETY: the endpoint is open.
+        assert_eq!(unsafe { fi_enable(endpoint.0) }, 0, "fi_enable");
+        endpoint
+    }
+
     /// The name of the endpoint.
     pub(crate) fn name(&self) -> Vec<u8> {
-        let mut length = 0;
-        // SAFETY: the endpoint is open.
-        let answer = unsafe { fi_getname(self.endpoint.0.cast(), ptr::null_mut(), &mut length) };
-        assert_eq!(answer, -FI_ETOOSMALL);
-        let mut name = vec![0; length];
-        // SAFETY: the memory has this length.
-        let answer = unsafe { fi_getname(self.endpoint.0.cast(), name.as_mut_ptr().cast(), &mut length) };
-        assert_eq!((answer, name.len()), (0, length));
-        name
+        name_of(&self.endpoint)
     }
 
     /// The address of the peer that the arguments of fi_getinfo(3) name.
@@ -324,6 +330,19 @@ impl Client {
         assert_eq!(room.bytes(), bytes);
         entry
     }
+}
+
+/// The name of an endpoint.
+pub(crate) fn name_of(endpoint: &Object<fid_ep>) -> Vec<u8> {
+    let mut length = 0;
+    // SAFETY: the endpoint is open.
+    let answer = unsafe { fi_getname(endpoint.0.cast(), ptr::null_mut(), &mut length) };
+    assert_eq!(answer, -FI_ETOOSMALL);
+    let mut name = vec![0; length];
+    // SAFETY: the memory has this length.
+    let answer = unsafe { fi_getname(endpoint.0.cast(), name.as_mut_ptr().cast(), &mut length) };
+    assert_eq!((answer, name.len()), (0, length));
+    name
 }
 
 /// Calls until there is an answer.

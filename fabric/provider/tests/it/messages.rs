@@ -5,7 +5,7 @@ use std::ptr;
 use libc::iovec;
 use libfabric_sys::*;
 
-use crate::client::{Client, Found, Room, Wants, find, opened, pattern, pointer, queue, until};
+use crate::client::{Client, Found, Room, Wants, find, name_of, opened, pattern, pointer, queue, until};
 use crate::pair::{Role, run};
 
 const SIZES: [usize; 9] = [0, 1, 8, 64, 1000, 4096, 5000, 70_000, 1_500_000];
@@ -353,22 +353,9 @@ fn two_endpoints_of_a_domain_have_messages_of_their_own() {
         "messages::two_endpoints_of_a_domain_have_messages_of_their_own",
         |mut role, library| {
             let mut client = Client::meet(&mut role, library, &Wants::default());
-            let first = client.info.as_mut_ptr();
             let queue = queue(&client.domain, FI_CQ_FORMAT_CONTEXT, 0, FI_WAIT_NONE);
-            // SAFETY: the domain is open, and the entry is whole.
-            let second = opened("fi_endpoint", |to| unsafe {
-                fi_endpoint(client.domain.0, first, to, ptr::null_mut())
-            });
-            crate::client::bind(&second, queue.0.cast(), FI_TRANSMIT | FI_RECV);
-            crate::client::bind(&second, client.vector.0.cast(), 0);
-            // SAFETY: the endpoint is open.
-            assert_eq!(unsafe { fi_enable(second.0) }, 0);
-            let mut name = vec![0_u8; 56];
-            let mut length = 56;
-            // SAFETY: the memory has this length.
-            let answer = unsafe { fi_getname(second.0.cast(), name.as_mut_ptr().cast(), &mut length) };
-            assert_eq!(answer, 0);
-            let other = client.insert(&role.exchange(&name));
+            let second = client.one_more(&queue);
+            let other = client.insert(&role.exchange(&name_of(&second)));
             let peer = client.peer;
             if role.is_first() {
                 client.peer = other;

@@ -4,18 +4,18 @@ use std::ffi::c_int;
 
 use libfabric_sys::*;
 
-use crate::client::{Client, Room, Wants, pattern, pointer};
+use crate::client::{Client, Object, Room, Wants, name_of, pattern, pointer, queue, read, until};
 use crate::pair::run;
 
 const BUFFER: usize = 20_000;
 const MIN: usize = 3000;
 const MESSAGES: usize = 400;
 
-fn set_min(client: &Client, bytes: usize) {
+fn set_min(endpoint: &Object<fid_ep>, bytes: usize) {
     // SAFETY: the value has this length.
     let answer = unsafe {
         fi_setopt(
-            client.endpoint.0.cast(),
+            endpoint.0.cast(),
             FI_OPT_ENDPOINT,
             FI_OPT_MIN_MULTI_RECV as c_int,
             (&raw const bytes).cast(),
@@ -26,6 +26,10 @@ fn set_min(client: &Client, bytes: usize) {
 }
 
 fn post(client: &Client, room: &mut Room, context: usize) {
+    post_at(&client.endpoint, room, context);
+}
+
+fn post_at(endpoint: &Object<fid_ep>, room: &mut Room, context: usize) {
     let list = [room.piece(0, room.len())];
     let msg = fi_msg {
         msg_iov: list.as_ptr(),
@@ -36,7 +40,7 @@ fn post(client: &Client, room: &mut Room, context: usize) {
         data: 0,
     };
     // SAFETY: the memory stays until the buffer was released.
-    assert_eq!(unsafe { fi_recvmsg(client.endpoint.0, &msg, FI_MULTI_RECV) }, 0);
+    assert_eq!(unsafe { fi_recvmsg(endpoint.0, &msg, FI_MULTI_RECV) }, 0);
 }
 
 fn size(number: usize) -> usize {
@@ -56,7 +60,7 @@ fn each_buffer_is_released_once_with_its_last_message() {
                 role.meet(&client);
                 return;
             }
-            set_min(&client, MIN);
+            set_min(&client.endpoint, MIN);
             let mut rooms = [Room::new(BUFFER), Room::new(BUFFER)];
             post(&client, &mut rooms[0], 0);
             post(&client, &mut rooms[1], 1);
@@ -138,7 +142,7 @@ fn unread_messages_wait_with_their_sender() {
                 }
                 role.meet(&client);
             } else {
-                set_min(&client, 8);
+                set_min(&client.endpoint, 8);
                 let mut room = Room::new(MANY * 8);
                 post(&client, &mut room, 4);
                 let (mut messages, mut released) = (0, 0);
@@ -151,6 +155,58 @@ fn unread_messages_wait_with_their_sender() {
                 assert!(room.bytes().iter().all(|byte| *byte == 7));
                 role.meet(&client);
             }
+        },
+    );
+}
+
+#[test]
+fn a_queue_that_is_not_read_holds_up_no_other_one() {
+    run(
+        "multi::a_queue_that_is_not_read_holds_up_no_other_one",
+        |mut role, library| {
+            const UNREAD: usize = 1000;
+            let wants = Wants {
+                size: 256,
+                ..Wants::default()
+            };
+            let mut client = Client::meet(&mut role, library, &wants);
+            let queue = queue(&client.domain, FI_CQ_FORMAT_TAGGED, 0, FI_WAIT_NONE);
+            let second = client.one_more(&queue);
+            let theirs = client.insert(&role.exchange(&name_of(&second)));
+            if role.is_first() {
+                role.meet(&client);
+                (0..UNREAD).for_each(|number| client.send(&pattern(8, number), None));
+                client.peer = theirs;
+                (0..2).for_each(|number| client.send(&pattern(60, number), None));
+                role.meet(&client);
+                return;
+            }
+            set_min(&client.endpoint, 8);
+            set_min(&second, 8);
+            let (mut unread, mut full, mut cancelled) =
+                (Room::new(UNREAD * 8), Room::new(120), Room::new(BUFFER));
+            post(&client, &mut unread, 1);
+            post_at(&second, &mut full, 2);
+            post_at(&second, &mut cancelled, 3);
+            role.meet(&client);
+            let next = || until("the other queue is held up", || read(&queue, FI_CQ_FORMAT_TAGGED));
+            for number in 0..2 {
+                let entry = next().entry();
+                assert_eq!((entry.op_context.addr(), entry.len), (2, 60));
+                assert_eq!(entry.flags & FI_MULTI_RECV != 0, number == 1, "its release");
+            }
+            // SAFETY: the endpoint is open.
+            assert_eq!(unsafe { fi_cancel(second.0.cast(), pointer(3)) }, 0);
+            let failure = next().failure();
+            assert_eq!((failure.err, failure.op_context.addr()), (FI_ECANCELED, 3));
+            // The first one has lost nothing meanwhile, and its order is kept.
+            for number in 0..UNREAD {
+                let entry = client.next().entry();
+                assert_eq!(entry.op_context.addr(), 1);
+                assert_eq!(entry.buf.addr() - unread.start().addr(), number * 8);
+                assert_eq!(entry.flags & FI_MULTI_RECV != 0, number == UNREAD - 1);
+            }
+            role.meet(&client);
         },
     );
 }
