@@ -14,11 +14,13 @@ use crate::unexpected::UnexpectedIndex;
 
 impl Core {
     /// Whether a send that was reported as done still needs its peer: it was announced, or waits for the
-    /// peer's window. It is looked up by a close alone, so that no message has to count.
+    /// peer's window. `of` selects sends by their contexts. It is looked up by a close alone, so that no
+    /// message has to count.
     #[cold]
-    pub(crate) fn has_promised(&self) -> bool {
+    pub(crate) fn has_promised(&self, of: impl Fn(u16) -> bool) -> bool {
         self.requests.each_live().any(|slot| {
             slot.is(mark::DETACHED)
+                && of(slot.context())
                 && !slot.is(mark::ABORTED)
                 && slot.state().is_send()
                 && !self.hot[slot.peer()].is(about::LOST)
@@ -27,6 +29,15 @@ impl Core {
 }
 
 impl<M: Message> Pml<M> {
+    /// Whether sends of an endpoint that were reported as done still need their peers: they were announced, or
+    /// wait for a peer's window. Not for the data path: it looks at every request.
+    #[must_use]
+    pub fn has_promised(&self, endpoint: u8) -> bool {
+        let sources = self.core.config.sources;
+        self.core
+            .has_promised(|context| context & sources == u16::from(endpoint) & sources)
+    }
+
     /// Whether a request has ended. A stale id has.
     #[inline]
     #[must_use]

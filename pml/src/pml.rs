@@ -297,6 +297,12 @@ impl<M: Message> Pml<M> {
         !self.core.work.is_empty()
     }
 
+    /// Whether something waits for a path to its peer that may come back.
+    #[must_use]
+    pub fn waits_for_a_path(&self) -> bool {
+        self.core.waits_for_a_path()
+    }
+
     /// Rings the doorbells of all rails. A poll does it, too.
     #[inline]
     pub fn flush(&mut self) {
@@ -364,7 +370,7 @@ impl<M: Message> Pml<M> {
             self.must_poll()
                 || self.core.waits_for_a_path()
                 || self.core.waits_for_a_meeting()
-                || self.core.has_promised()
+                || self.core.has_promised(|_| true)
         };
         if now < by && waits() {
             return false;

@@ -143,10 +143,15 @@ impl Member {
     }
 
     /// Whether something that was accepted has not left yet: a send is under way, held back by a rail, or
-    /// waits for its peer to be met.
-    pub(crate) fn has_unsent(&mut self) -> bool {
+    /// waits for its peer to be met or for a path to it; or a message that an endpoint has injected waits for
+    /// its peer's window.
+    pub(crate) fn has_unsent(&mut self, endpoint: u8) -> bool {
         let pml = self.inner.pml();
-        pml.must_poll() || pml.holds_back(None) || pml.has_unmet_sends()
+        pml.must_poll()
+            || pml.holds_back(None)
+            || pml.has_unmet_sends()
+            || pml.waits_for_a_path()
+            || pml.has_promised(endpoint)
     }
 
     /// Sends what was accepted, for at most `limit`.

@@ -311,7 +311,7 @@ impl State {
             .endpoints
             .get_mut(endpoint)
             .is_some_and(|endpoint| endpoint.under_way > 0);
-        !under_way && !self.member.has_unsent()
+        !under_way && !self.member.has_unsent(endpoint)
     }
 }
 

@@ -7,13 +7,15 @@ use libfabric_sys::*;
 use rustix::process::{Resource, Rlimit};
 
 use crate::client::{Client, Room, Wants, pattern, until};
-use crate::pair::{run, run_killed, run_printed, run_with};
+use crate::pair::{Role, run, run_killed, run_printed, run_with};
 
-const LAST: usize = 2000;
+/// Messages of a thousand bytes: more than a peer's window of 4 MiB, and not more than may wait behind it.
+const LAST: usize = 4500;
 
-/// The first injects many messages and ends as `end` does; the second receives them all.
-fn injects_and_ends(test: &str, end: impl FnOnce(Client)) {
-    run(test, |mut role, library| {
+/// The first injects many messages, which the second lets come without receiving them, and ends as `end` does;
+/// the second receives them meanwhile.
+fn injects_and_ends(test: &str, end: impl FnOnce(Client, &mut Role)) {
+    run_with(test, &[("FI_DOORBELL_CLOSE", "60 s")], |mut role, library| {
         let client = Client::meet(&mut role, library, &Wants::default());
         if role.is_first() {
             for number in 0..LAST {
@@ -23,22 +25,30 @@ fn injects_and_ends(test: &str, end: impl FnOnce(Client)) {
                     fi_inject(client.endpoint.0, bytes.as_ptr().cast(), 1000, client.peer)
                 });
             }
-            end(client);
+            role.exchange(&[0]);
+            end(client, &mut role);
         } else {
+            role.meet(&client);
             (0..LAST).for_each(|number| _ = client.expect(&pattern(1000, number), None));
+            role.call();
         }
     });
 }
 
 #[test]
 fn what_was_injected_before_a_close_arrives() {
-    injects_and_ends("ends::what_was_injected_before_a_close_arrives", drop);
+    let test = "ends::what_was_injected_before_a_close_arrives";
+    injects_and_ends(test, |client, role| {
+        drop(client.endpoint);
+        // No call makes progress from here on until all of it has come.
+        role.wait();
+    });
 }
 
 #[test]
 fn what_was_injected_before_an_exit_without_a_close_arrives() {
     let test = "ends::what_was_injected_before_an_exit_without_a_close_arrives";
-    injects_and_ends(test, std::mem::forget);
+    injects_and_ends(test, |client, _| std::mem::forget(client));
 }
 
 /// The first injects messages that no shared memory holds, and ends while threads of it poll; the second

@@ -41,6 +41,16 @@ impl Role {
         theirs
     }
 
+    /// Wakes the other one, if it is still there.
+    pub(crate) fn call(&mut self) {
+        let _ = self.line.write_all(&[0]);
+    }
+
+    /// Waits until the other one has called; nothing makes progress meanwhile.
+    pub(crate) fn wait(&mut self) {
+        self.line.read_exact(&mut [0]).unwrap();
+    }
+
     /// Waits until the other one has come here, too; the client makes progress meanwhile.
     pub(crate) fn meet(&mut self, client: &Client) {
         self.line.write_all(&[0]).unwrap();
