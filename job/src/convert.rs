@@ -52,6 +52,13 @@ impl From<PmlError> for Error {
                 recent: Vec::new(),
                 remedy: "look at the sender's own output for the reason",
             },
+            PmlError::Rejected { rank, tag } => Self::PeerLost {
+                peer: rank.0,
+                why: "it has closed what the message was for".to_owned(),
+                what: format!("the message with tag {tag:#x} was not received"),
+                recent: Vec::new(),
+                remedy: "look at the receiver's own output for the reason",
+            },
             PmlError::Truncated {
                 source_rank,
                 tag,

@@ -10,6 +10,7 @@ use crate::backlog::{Control, Task};
 use crate::blocking_recv::Streak;
 use crate::by_rank::ByRank;
 use crate::clock::Clock;
+use crate::closed::ClosedContexts;
 use crate::config::PmlConfig;
 use crate::convertor::{Origin, Scratch};
 use crate::counters::Counters;
@@ -60,6 +61,8 @@ pub(crate) struct Core {
     pub(crate) requests: Requests,
     pub(crate) matcher: Matcher,
     pub(crate) unexpected: Unexpected,
+    /// Contexts whose messages are dropped.
+    pub(crate) closed: ClosedContexts,
     pub(crate) operations: Operations,
     pub(crate) streak: Streak,
 
@@ -103,6 +106,7 @@ impl Core {
                 },
             ),
             unexpected: Unexpected::new(config.unexpected),
+            closed: ClosedContexts::default(),
             operations: Operations::default(),
             streak: Streak::default(),
             pool: Pool::new(),

@@ -208,6 +208,16 @@ pub enum PmlError {
         /// The tag of the message.
         tag: u64,
     },
+    /// A synchronous message whose context its receiver has closed, or closed before it was received.
+    #[error(
+        "{rank} does not receive messages like the one with tag {tag:#x} any more: it was not received; see why its receiver has closed before the end"
+    )]
+    Rejected {
+        /// The rank that the message was for.
+        rank: Rank,
+        /// The tag of the message.
+        tag: u64,
+    },
     /// A request id that names nothing: it ended before, or never was.
     #[error("{0} names no request: it was tested before, aborted, or is another job's")]
     StaleRequest(RequestId),

@@ -112,6 +112,7 @@ pub(crate) enum Event {
     Cancelled,
     PeerLost,
     SendAborted,
+    Rejected,
     /// Its slot is given back.
     Freed,
 }
@@ -134,7 +135,9 @@ impl Event {
             Self::Reads => State::Getting,
             Self::Invites => State::PutExposed,
             Self::Outdated | Self::ReceiveStopped => State::RecvRestart,
-            Self::Completed | Self::Cancelled | Self::PeerLost | Self::SendAborted => State::Done,
+            Self::Completed | Self::Cancelled | Self::PeerLost | Self::SendAborted | Self::Rejected => {
+                State::Done
+            }
             Self::Freed => State::Free,
         }
     }
@@ -165,11 +168,13 @@ pub(crate) const SEND: &[Transition] = {
         go(S::AwaitAck, E::SendStopped),
         go(S::AwaitAck, E::Completed),
         go(S::AwaitAck, E::PeerLost),
+        go(S::AwaitAck, E::Rejected),
         go(S::AwaitAck, E::Freed),
         go(S::AwaitFin, E::Asked),
         go(S::AwaitFin, E::SendStopped),
         go(S::AwaitFin, E::Completed),
         go(S::AwaitFin, E::PeerLost),
+        go(S::AwaitFin, E::Rejected),
         go(S::AwaitFin, E::Freed),
         go(S::Streaming, E::SendStopped),
         go(S::Streaming, E::Completed),
@@ -186,10 +191,12 @@ pub(crate) const SEND: &[Transition] = {
         go(S::SendRestart, E::Completed),
         go(S::SendRestart, E::Cancelled),
         go(S::SendRestart, E::PeerLost),
+        go(S::SendRestart, E::Rejected),
         go(S::SendRestart, E::Freed),
         go(S::Free, E::SentToSelf),
         go(S::SelfWait, E::Completed),
         go(S::SelfWait, E::Cancelled),
+        go(S::SelfWait, E::Rejected),
         go(S::SelfWait, E::Freed),
         go(S::Done, E::Freed),
     ]

@@ -60,6 +60,7 @@ mod blocking_recv;
 mod by_rank;
 mod checksum;
 mod clock;
+mod closed;
 mod config;
 mod convertor;
 mod core;

@@ -58,6 +58,11 @@ impl Core {
         let own = matches!(outgoing.origin, Origin::Own(..));
         let copy = outgoing.marks & mark::SYNC == 0
             && (own || envelope.length <= COPY_UP_TO && kept + envelope.charge() <= self.config.window);
+        let closed = self.is_closed(envelope.context);
+        if closed && copy {
+            self.drop_origin(outgoing.origin);
+            return Sent::Done;
+        }
         let mut sent = Sent::Done;
         let index = if copy {
             let mut buffer = self.pool.take(envelope.body);
@@ -80,6 +85,11 @@ impl Core {
                 .record(id.index())
                 .memory
                 .set_origin(outgoing.origin);
+            if closed {
+                let outcome = self.rejected(id);
+                self.finish(id.index(), outcome);
+                return Sent::Pending(id);
+            }
             envelope.kind = SELF_WAIT;
             envelope.sender = id.to_bits();
             envelope.body = 0;

@@ -260,6 +260,10 @@ impl Core {
                 source_rank: source,
                 tag: slot.tag(),
             }),
+            Outcome::Rejected => Err(PmlError::Rejected {
+                rank: source,
+                tag: slot.tag(),
+            }),
             Outcome::PeerLost => {
                 let reason = self.peers[source].lost();
                 // A request ends this way only after its peer was given a reason.

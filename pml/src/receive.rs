@@ -103,6 +103,7 @@ impl Core {
         let key = self.key_of(&envelope);
         match self.matcher.arrive(key, envelope.length) {
             Some(found) => self.deliver_recorded(&found.into(), index),
+            None if self.is_closed(envelope.context) => self.reject_recorded(index),
             None => {
                 self.counters.unexpected += 1;
                 self.unexpected.station(index, Station::Kept);
@@ -126,6 +127,10 @@ impl Core {
 
     #[cold]
     fn keep(&mut self, envelope: &Envelope, key: MatchKey, inbound: &Inbound<'_>, at: usize) {
+        if self.is_closed(envelope.context) {
+            self.reject(envelope);
+            return;
+        }
         self.counters.unexpected += 1;
         let index = self.record(Station::Kept, envelope, inbound, at);
         self.matcher.keep(key, envelope.length, index.token());

@@ -12,7 +12,7 @@
 //! | RNDV 2 | 48 | length, sender's request, receiver's request (restart), restart, checksum | the first bytes |
 //! | RGET 3 | 48 | as RNDV | [`Remote`], 24 bytes |
 //! | ACK 4 | 56 | sender's request, receiver's request, offset, until, restart, counted u32 | |
-//! | NACK 5, FIN 9 | 40 | sender's request, receiver's request, status, restart | |
+//! | NACK 5, FIN 9 | 40 | sender's request, receiver's request, status (NACK to a sender: bytes counted), restart | |
 //! | FRAG 6 | 24 | (0: kind, flags, reserved u16, restart u32) receiver's request, offset | the bytes |
 //! | PUT 8 | 48 | sender's request, receiver's request, offset, restart, reserved | [`Remote`], 24 bytes |
 //! | restart 10–13 | 40 | sender's request, receiver's request, restart, reserved | |
@@ -40,7 +40,7 @@ pub(crate) mod kind {
     pub(crate) const RGET: u8 = 3;
     /// Matched: send these bytes by fragments (none, when offset equals until).
     pub(crate) const ACK: u8 = 4;
-    /// The sender gave the message up.
+    /// The sender gave the message up; to the sender: the receiver has thrown it away.
     pub(crate) const NACK: u8 = 5;
     /// Some bytes of an announced message.
     pub(crate) const FRAG: u8 = 6;

@@ -242,6 +242,11 @@ impl State {
                 failure.errno = FI_ECONNABORTED;
                 failure.entry.tag = *tag;
             }
+            PmlError::Rejected { rank, .. } => {
+                failure.errno = FI_ECONNREFUSED;
+                let name = self.member.name_of(*rank);
+                failure.text = Some(format!("{name} has closed the endpoint that the message was for"));
+            }
             PmlError::PeerLost { rank, reason } => {
                 failure.errno = FI_EHOSTUNREACH;
                 failure.text = Some(self.member.loss(*rank, *reason));

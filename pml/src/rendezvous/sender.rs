@@ -128,7 +128,8 @@ impl Core {
         self.queue_task(rank, Task::Put(id));
     }
 
-    /// FIN of a get: the receiver has read our memory. NACK is only for receivers.
+    /// FIN of a get: the receiver has read our memory. NACK: it has thrown the message away, with the bytes
+    /// that came with the announcement, which it has counted.
     pub(crate) fn on_receiver_word(&mut self, rank: Rank, header: &FinHeader) {
         let id = RequestId::from_bits(header.sender.get());
         let Some(slot) = self.requests.get(id) else {
@@ -140,17 +141,23 @@ impl Core {
             return;
         }
         // The receiver has all of it, which stays true, whatever attempt the message is about.
-        let waits = matches!(state, State::AwaitFin | State::SendRestart);
-        if !waits || header.matching.kind != kind::FIN || self.requests.record(id.index()).one_sided.is_busy()
-        {
+        let rejected = header.matching.kind == kind::NACK;
+        let waits =
+            matches!(state, State::AwaitFin | State::SendRestart) || rejected && state == State::AwaitAck;
+        if !waits || self.requests.record(id.index()).one_sided.is_busy() {
             self.counters.drops.wrong_state += 1;
             return;
         }
         self.withdraw(id.index());
+        let mut outcome = Outcome::Ok;
+        if rejected {
+            self.settle(id.index(), header.status.get().into());
+            outcome = self.rejected(id);
+        }
         if aborted {
             self.free(id.index());
         } else {
-            self.finish(id.index(), Outcome::Ok);
+            self.finish(id.index(), outcome);
         }
     }
 

@@ -40,6 +40,8 @@ pub(crate) enum Outcome {
     Cancelled,
     PeerLost,
     SendAborted,
+    /// Its receiver has closed the context.
+    Rejected,
 }
 
 impl Outcome {
@@ -51,6 +53,7 @@ impl Outcome {
             Self::Cancelled => Event::Cancelled,
             Self::PeerLost => Event::PeerLost,
             Self::SendAborted => Event::SendAborted,
+            Self::Rejected => Event::Rejected,
         }
     }
 }

@@ -1,8 +1,10 @@
 //! Endpoints of senders: named by bits of the context, matched with the source.
 
-use doorbell_pml::{MultiArgs, PmlConfig, PmlError, Rank, Source, Target, Waiting};
+use doorbell_pml::{
+    MultiArgs, Payload, PmlConfig, PmlError, Protocol, Rank, SendArgs, SendMode, Source, Target, Waiting,
+};
 
-use crate::world::{Memory, World, bytes, empty, filled, pattern, sim};
+use crate::world::{Memory, World, bytes, empty, filled, pattern, send_args, sim};
 
 const SOURCES: u16 = 0x00ff;
 
@@ -283,4 +285,97 @@ fn receives_with_a_notice_end_on_the_completion_queue_however_they_end() {
     assert_eq!(world.pmls[1].next_completion(), Some(request));
     let cancelled = world.pmls[1].test(request).unwrap();
     assert!(matches!(cancelled, Err(PmlError::Cancelled { .. })));
+}
+
+/// What was kept when a context was closed, and what comes afterwards: nothing of it stays, and synchronous
+/// sends learn of it. Other contexts go on.
+#[test]
+fn what_comes_to_a_closed_context_is_dropped_and_who_waits_is_answered() {
+    for protocol in [Protocol::Get, Protocol::Put, Protocol::Fragments] {
+        let mut world = World::new(2, sim(true, true, true), |config| {
+            config.sources = SOURCES;
+            config.protocol = protocol;
+        });
+        let (closed, open) = (context(0, 5, 9), context(0, 6, 9));
+        let sync = |world: &mut World, memory: &Memory| {
+            let args = SendArgs {
+                context: closed,
+                mode: SendMode::Synchronous,
+                ..send_args(1, 7, Payload::Region(memory.whole()))
+            };
+            world.pmls[0].send(args).unwrap()
+        };
+        let memory = [filled(8, 1), filled(100_000, 2)];
+        for is_late in [false, true] {
+            if is_late {
+                world.pmls[1].close_context(context(0, 5, 0));
+            }
+            let sends = [0, 1].map(|at| sync(&mut world, &memory[at]));
+            let long = filled(100_000, 3);
+            let standard = send(&mut world, 0, closed, 7, &long);
+            let _ = send(&mut world, 0, closed, 7, &filled(8, 4));
+            world.passes(50);
+            if !is_late {
+                assert!(world.pmls[1].in_use().kept > 0);
+                world.pmls[1].close_context(context(0, 5, 0));
+            }
+            for sent in sends {
+                let error = world.wait_sent(0, sent).unwrap_err();
+                assert!(
+                    matches!(
+                        error,
+                        PmlError::Rejected {
+                            rank: Rank(1),
+                            tag: 7
+                        }
+                    ),
+                    "{error}"
+                );
+            }
+            world.wait_sent(0, standard).unwrap();
+            assert_eq!(
+                (world.pmls[1].in_use().kept, world.pmls[1].in_use().records),
+                (0, 0)
+            );
+            world.pmls[1].open_context(context(0, 5, 0));
+        }
+        world.pmls[1].close_context(context(0, 5, 0));
+        // More than the window, of which nothing stays.
+        for _ in 0..6000 {
+            world.pmls[0].inject(Rank(1), closed, 7, &[1; 1000]).unwrap();
+            world.pass();
+        }
+        assert_eq!(world.pmls[0].counters().window_full, 0);
+        world.pmls[1].open_context(context(0, 5, 0));
+        for at in [open, closed] {
+            let _ = send(&mut world, 0, at, 8, &filled(8, 5));
+            world.passes(50);
+            assert!(world.pmls[1].probe(Source::Any, at & !SOURCES, 8, 0).is_some());
+        }
+        assert_eq!((world.drops(0), world.drops(1)), (0, 0));
+        assert_eq!(world.pmls[0].live_requests(), 0);
+    }
+}
+
+#[test]
+fn a_message_to_a_closed_context_of_our_own_is_rejected() {
+    let mut world = endpoints(1);
+    let at = context(0, 5, 9);
+    let memory = filled(100_000, 1);
+    let args = |mode| SendArgs {
+        context: at,
+        mode,
+        ..send_args(0, 7, Payload::Region(memory.whole()))
+    };
+    let early = world.pmls[0].send(args(SendMode::Synchronous)).unwrap();
+    world.pmls[0].close_context(context(0, 5, 0));
+    let late = world.pmls[0].send(args(SendMode::Synchronous)).unwrap();
+    for sent in [early, late] {
+        let error = world.wait_sent(0, sent).unwrap_err();
+        assert!(matches!(error, PmlError::Rejected { .. }), "{error}");
+    }
+    let standard = world.pmls[0].send(args(SendMode::Standard)).unwrap();
+    world.wait_sent(0, standard).unwrap();
+    let in_use = world.pmls[0].in_use();
+    assert_eq!((in_use.kept, in_use.records, in_use.requests), (0, 0, 0));
 }

@@ -232,8 +232,7 @@ unsafe fn make(
     check_source(domain, state, unsafe { domain::source_of(info) })?;
     let sizes = wanted.sizes.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
     let number = state.endpoints.add(Endpoint::new(wanted.caps, sizes))?;
-    // What is left of an earlier endpoint of this number.
-    state.discard_arrived(number);
+    state.accept_messages(number);
     let object = object_of(
         domain,
         number,
@@ -518,6 +517,7 @@ unsafe extern "C" fn close(ep: *mut fid) -> c_int {
 }
 
 /// Ends an endpoint: what was accepted leaves, what waits for messages is given up, and the number is free.
+/// Messages that still come to it are dropped, and who waits for them to be received is answered.
 fn shut(object: &EndpointObject) {
     let (call, number) = ("fi_close of an endpoint", object.number);
     let until = Instant::now() + object.domain.linger();
@@ -532,7 +532,7 @@ fn shut(object: &EndpointObject) {
         std::thread::yield_now();
     }
     object.run::<c_int>(call, |state| {
-        state.discard_arrived(number);
+        state.reject_messages(number);
         state.endpoints.remove(number);
         Ok(0)
     });

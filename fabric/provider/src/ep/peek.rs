@@ -1,6 +1,6 @@
 //! Messages that have arrived and were not received: found, claimed, thrown away.
 
-use doorbell_pml::{Envelope, MessageId, RequestId, Source, Status};
+use doorbell_pml::{Envelope, MessageId, RequestId, Status};
 use libfabric_sys::*;
 
 use super::receive::{Receive, Room, received_flags, refused};
@@ -119,20 +119,27 @@ impl State {
         }
     }
 
-    /// Throws away messages to an endpoint that nothing was posted for, and those that it has claimed.
-    pub(crate) fn discard_arrived(&mut self, to: EndpointNumber) {
+    /// Messages to an endpoint are kept until they are received.
+    pub(crate) fn accept_messages(&mut self, to: EndpointNumber) {
+        let pml = self.member.pml();
+        for space in [Space::Untagged, Space::Tagged] {
+            pml.open_context(space.receives(to));
+        }
+    }
+
+    /// Rejects messages to an endpoint: those that it has claimed, those that nothing was posted for, and those
+    /// that still come.
+    pub(crate) fn reject_messages(&mut self, to: EndpointNumber) {
         let claimed = self
             .endpoints
             .get_mut(to.0)
             .map(|endpoint| endpoint.take_all_claimed());
         let pml = self.member.pml();
         for message in claimed.into_iter().flatten() {
-            let _ = pml.discard(message);
+            let _ = pml.reject(message);
         }
         for space in [Space::Untagged, Space::Tagged] {
-            while let Some(claimed) = pml.claim(Source::Any, space.receives(to), 0, u64::MAX) {
-                let _ = pml.discard(claimed.message);
-            }
+            pml.close_context(space.receives(to));
         }
     }
 

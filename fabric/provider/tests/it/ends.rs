@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use libfabric_sys::*;
 use rustix::process::{Resource, Rlimit};
 
-use crate::client::{Client, Room, Wants, pattern, until};
+use crate::client::{Client, Room, Wants, name_of, pattern, queue, until};
 use crate::pair::{Role, run, run_killed, run_printed, run_with};
 
-/// Messages of a thousand bytes: more than a peer's window of 4 MiB, and not more than may wait behind it.
-const LAST: usize = 4500;
+/// Messages of [`BYTES`]: more than a peer's window of 4 MiB, and not more than may wait behind it.
+const LAST: usize = 1200;
+const BYTES: usize = 4096;
 
 /// The first injects many messages, which the second lets come without receiving them, and ends as `end` does;
 /// the second receives them meanwhile.
@@ -19,17 +20,17 @@ fn injects_and_ends(test: &str, end: impl FnOnce(Client, &mut Role)) {
         let client = Client::meet(&mut role, library, &Wants::default());
         if role.is_first() {
             for number in 0..LAST {
-                let bytes = pattern(1000, number);
+                let bytes = pattern(BYTES, number);
                 // SAFETY: the memory is used during the call.
                 client.retry(|| unsafe {
-                    fi_inject(client.endpoint.0, bytes.as_ptr().cast(), 1000, client.peer)
+                    fi_inject(client.endpoint.0, bytes.as_ptr().cast(), BYTES, client.peer)
                 });
             }
             role.exchange(&[0]);
             end(client, &mut role);
         } else {
             role.meet(&client);
-            (0..LAST).for_each(|number| _ = client.expect(&pattern(1000, number), None));
+            (0..LAST).for_each(|number| _ = client.expect(&pattern(BYTES, number), None));
             role.call();
         }
     });
@@ -362,4 +363,48 @@ fn one_without_descriptors_says_so_once_and_is_met_when_it_has_some() {
         .unwrap();
     let says = ["are needed at least", "the limit of open files is", "raise it by"];
     assert!(says.iter().all(|word| line.contains(word)), "{line}");
+}
+
+#[test]
+fn a_closed_endpoint_rejects_what_waits_to_be_received() {
+    run(
+        "ends::a_closed_endpoint_rejects_what_waits_to_be_received",
+        |mut role, library| {
+            let wants = Wants {
+                send_flags: FI_DELIVERY_COMPLETE,
+                ..Wants::default()
+            };
+            let mut client = Client::meet(&mut role, library, &wants);
+            let queue = queue(&client.domain, FI_CQ_FORMAT_TAGGED, 0, FI_WAIT_NONE);
+            let second = client.one_more(&queue);
+            let (theirs, live) = (client.insert(&role.exchange(&name_of(&second))), client.peer);
+            let bytes = pattern(100_000, 1);
+            if role.is_first() {
+                client.peer = theirs;
+                client.post(&bytes[..8], Some(1), 1);
+                client.post(&bytes, None, 2);
+                // They come before the close and find no receive; then one comes after it.
+                role.meet(&client);
+                role.meet(&client);
+                client.post(&bytes[..8], Some(1), 3);
+                let mut rejected = [0; 3].map(|_| {
+                    let failure = client.next().failure();
+                    assert_eq!(failure.err, FI_ECONNREFUSED);
+                    failure.op_context.addr()
+                });
+                rejected.sort_unstable();
+                assert_eq!(rejected, [1, 2, 3]);
+                client.peer = live;
+                client.send(&bytes, None);
+                role.meet(&client);
+            } else {
+                role.meet(&client);
+                (0..1000).for_each(|_| client.advance());
+                drop(second);
+                role.meet(&client);
+                client.expect(&bytes, None);
+                role.meet(&client);
+            }
+        },
+    );
 }
