@@ -2,6 +2,7 @@
 
 use doorbell_fabric::memory::{ConstLoan, MutLoan, RegionSlice};
 
+use crate::error::LostReason;
 use crate::rank::{Rank, Source};
 use crate::request::RequestId;
 
@@ -197,6 +198,20 @@ pub struct Claimed {
     pub message: MessageId,
     /// What it is.
     pub envelope: Envelope,
+}
+
+/// Messages that were reported as sent when they were accepted, since their bytes had been copied, and whose
+/// peer was lost before they left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostSends {
+    /// The peer.
+    pub rank: Rank,
+    /// Why it is lost.
+    pub reason: LostReason,
+    /// The context of the messages.
+    pub context: u16,
+    /// How many messages.
+    pub count: u32,
 }
 
 /// What [`Pml::abort`](crate::Pml::abort) could promise.

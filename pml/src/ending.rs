@@ -2,7 +2,7 @@
 
 use doorbell_fabric::message::Message;
 
-use crate::args::{Aborted, Status};
+use crate::args::{Aborted, LostSends, Status};
 use crate::core::Core;
 use crate::error::PmlError;
 use crate::hot::about;
@@ -103,6 +103,14 @@ impl<M: Message> Pml<M> {
                 return Some(id);
             }
         }
+    }
+
+    /// The next messages that were reported as sent when they were accepted ([`Pml::inject`],
+    /// [`SendMode::Buffered`](crate::SendMode::Buffered)), and whose peer was lost before all of their bytes had
+    /// left. A message that a rail had taken is not among them, whether or not it arrived. An owner that does not
+    /// look loses nothing else: what waits is bounded.
+    pub fn next_lost_sends(&mut self) -> Option<LostSends> {
+        self.core.reports.pop_lost()
     }
 
     /// Cancels a receive that has not been matched, or a send of which nothing has left. `true`: it ends now,

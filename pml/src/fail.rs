@@ -41,6 +41,7 @@ impl Core {
         }
         for id in sends {
             if self.requests.get(id).is_some() {
+                self.report_lost(id.index());
                 self.withdraw(id.index());
                 self.finish(id.index(), Outcome::PeerLost);
             }
@@ -70,12 +71,34 @@ impl Core {
         }
     }
 
-    fn fail_transfer(&mut self, index: RequestIndex, rank: Rank) {
+    /// The peer of a request is lost. If it is a send that was reported as done, and bytes of it have certainly
+    /// not left, its owner is notified. One that was announced with all of its bytes may have been received, and
+    /// so may one whose peer was to read them.
+    fn report_lost(&mut self, index: RequestIndex) {
         let (slot, record) = self.requests.both(index);
+        let stays = match slot.state() {
+            State::Queued => true,
+            State::Streaming | State::Putting => !record.progress.is_done(),
+            State::AwaitAck => record.progress.counted() < slot.length(),
+            _ => false,
+        };
+        let (rank, context) = (slot.peer(), slot.context());
+        if !stays || !slot.is(mark::DETACHED) || slot.is(mark::ABORTED) {
+            return;
+        }
+        if let Some(reason) = self.peers[rank].lost() {
+            self.reports.push_lost(rank, reason, context);
+        }
+    }
+
+    fn fail_transfer(&mut self, index: RequestIndex, rank: Rank) {
+        let slot = self.requests.peek(index);
         if !slot.state().is_transfer() || slot.peer() != rank {
             return;
         }
         let aborted = slot.is(mark::ABORTED);
+        self.report_lost(index);
+        let record = self.requests.record(index);
         if record.one_sided.is_busy() {
             // Its rail ends the operation; until then memory may be written.
             let outcome = record.one_sided.doomed().unwrap_or(Outcome::PeerLost);

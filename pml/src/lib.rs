@@ -103,8 +103,8 @@ mod withdrawals;
 mod worklist;
 
 pub use args::{
-    Aborted, Claimed, Delivery, Envelope, MessageId, MultiArgs, Payload, RecvArgs, SendArgs, SendMode, Sent,
-    Status, Strided, Target,
+    Aborted, Claimed, Delivery, Envelope, LostSends, MessageId, MultiArgs, Payload, RecvArgs, SendArgs,
+    SendMode, Sent, Status, Strided, Target,
 };
 pub use config::{PmlConfig, Protocol, Resume};
 pub use counters::{Counters, Drops};

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use doorbell_fabric::message::{OpError, OpId};
 
-use crate::args::Delivery;
+use crate::args::{Delivery, LostSends};
+use crate::error::LostReason;
 use crate::rails::RailId;
 use crate::rank::Rank;
 use crate::request::RequestId;
@@ -18,7 +19,12 @@ pub(crate) struct Reports {
     /// Requests whose end is to be reported.
     requests: VecDeque<RequestId>,
     operations: VecDeque<Ended>,
+    /// Messages that were lost after they had been reported as sent.
+    lost: VecDeque<LostSends>,
 }
+
+/// Reports of such messages that wait at most, for an owner that does not take them.
+const LOST_MOST: usize = 4096;
 
 impl Reports {
     /// No reports, with room for those of `most` requests.
@@ -26,7 +32,29 @@ impl Reports {
         Self {
             requests: VecDeque::with_capacity(most),
             operations: VecDeque::new(),
+            lost: VecDeque::new(),
         }
+    }
+
+    /// A message is lost that was reported as sent.
+    #[cold]
+    pub(crate) fn push_lost(&mut self, rank: Rank, reason: LostReason, context: u16) {
+        let same = |lost: &&mut LostSends| (lost.rank, lost.reason, lost.context) == (rank, reason, context);
+        if let Some(lost) = self.lost.iter_mut().rev().find(same) {
+            lost.count = lost.count.saturating_add(1);
+        } else if self.lost.len() < LOST_MOST {
+            self.lost.push_back(LostSends {
+                rank,
+                reason,
+                context,
+                count: 1,
+            });
+        }
+    }
+
+    /// Takes the first report of lost messages.
+    pub(crate) fn pop_lost(&mut self) -> Option<LostSends> {
+        self.lost.pop_front()
     }
 
     /// A request has ended.

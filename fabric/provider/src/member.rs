@@ -8,7 +8,7 @@ use doorbell_job::Config;
 use doorbell_job::error::Error;
 use doorbell_job::lobby::{Address, MemberCounters, PeerId, PmlMember};
 use doorbell_job::rails::AnyRail;
-use doorbell_pml::{LostReason, Pml, Rank};
+use doorbell_pml::{LostReason, LostSends, Pml, Rank};
 use libfabric_sys::FI_LOG_CORE;
 
 /// The owner of the rails.
@@ -73,6 +73,11 @@ impl Member {
             }
         }
         self.counters.update(&self.inner);
+    }
+
+    /// Returns the next messages that were lost after they had been reported as sent.
+    pub(crate) fn lost_sends(&mut self) -> Option<LostSends> {
+        self.pml().next_lost_sends()
     }
 
     /// Returns the next peer that has contacted this process first, or again.

@@ -1,8 +1,9 @@
 //! Credit comes back, however a message ends: at rest, a sender has no more to its charge than what its
 //! receiver has not reported yet, a quarter of the window.
 
+use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::Message;
-use doorbell_pml::{Aborted, MultiArgs, Pml, Protocol, Rank, Sent, Source, Target};
+use doorbell_pml::{Aborted, LostReason, MultiArgs, Pml, Protocol, Rank, Sent, Source, Target};
 use doorbell_sim::Change;
 
 use crate::narrow::{WINDOW, narrow};
@@ -221,4 +222,57 @@ fn only_what_is_sent_again_counts_as_that() {
         assert_eq!(world.pmls[0].counters().resent, 0, "seed {seed}");
     }
     assert!(restarts > 0, "the test has to produce some");
+}
+
+/// Injected messages that the window of a lost peer has held back are reported; those that had left are not.
+#[test]
+fn injects_that_have_not_left_a_lost_peer_are_reported() {
+    let mut world = World::new(2, sim(true, true, true), |config| {
+        (config.window, config.hard_window) = (1024, 2048);
+    });
+    let inject = |world: &mut World, context: u16| {
+        world.pmls[0].inject(Rank(1), context, 1, &[1; 100]).unwrap();
+        world.pass();
+    };
+    (0..6).for_each(|_| inject(&mut world, 3));
+    // Announced without bytes at first, then not even that.
+    (0..40).for_each(|_| inject(&mut world, 3));
+    (0..5).for_each(|_| inject(&mut world, 4));
+    let standard = world.send(0, 1, 1, &filled(100, 1));
+    assert_eq!(world.pmls[0].counters().sent_eager, 6);
+    assert!(world.pmls[0].counters().sent_rndv > 0);
+    let now = world.net.now();
+    world.pmls[0].peer_ended(now, Rank(1), DownReason::Died);
+    assert!(world.wait_sent(0, standard).is_err());
+    let lost: Vec<_> = std::iter::from_fn(|| world.pmls[0].next_lost_sends())
+        .map(|lost| (lost.rank, lost.reason, lost.context, lost.count))
+        .collect();
+    let died = LostReason::Peer(DownReason::Died);
+    assert_eq!(lost, [(Rank(1), died, 3, 40), (Rank(1), died, 4, 5)]);
+    assert_eq!(
+        (world.pmls[0].live_requests(), world.pmls[0].in_use().bytes),
+        (0, 0)
+    );
+}
+
+/// An ordinary end: all was received, whatever had been announced meanwhile.
+#[test]
+fn injects_that_were_received_before_their_peer_ended_are_not_reported() {
+    let mut world = World::new(2, sim(true, true, true), |config| {
+        (config.window, config.hard_window) = (1024, 2048);
+    });
+    for _ in 0..40 {
+        world.pmls[0].inject(Rank(1), 3, 1, &[1; 100]).unwrap();
+        world.pass();
+    }
+    for _ in 0..40 {
+        let into = empty(100);
+        let got = world.pmls[1]
+            .recv_loan(Source::Any, 3, 1, 0, into.room())
+            .unwrap();
+        world.wait(1, got).unwrap();
+    }
+    let now = world.net.now();
+    world.pmls[0].peer_ended(now, Rank(1), DownReason::Closed);
+    assert!(world.pmls[0].next_lost_sends().is_none());
 }

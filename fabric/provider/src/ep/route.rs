@@ -17,6 +17,9 @@ impl State {
         while let Some((rank, peer)) = self.member.appeared() {
             self.vectors.learn(&mut self.member, &peer, rank);
         }
+        while let Some(lost) = self.member.lost_sends() {
+            self.lost(&lost);
+        }
     }
 
     /// Where messages of an endpoint to an address go.

@@ -7,7 +7,7 @@
 //! | `FI_DELIVERY_COMPLETE`, `FI_MATCH_COMPLETE` | a receive of the peer was matched with it |
 
 use doorbell_fabric::memory::{ConstLoan, Region};
-use doorbell_pml::{AtOnce, Payload, PmlError, Rank, RequestId, SendArgs, SendMode, Sent};
+use doorbell_pml::{AtOnce, LostSends, Payload, PmlError, Rank, RequestId, SendArgs, SendMode, Sent};
 use libfabric_sys::*;
 
 use super::flags::waits_for_peer;
@@ -291,6 +291,26 @@ impl State {
         );
         let failure = self.failure(&operation, error);
         self.report(&operation, failure);
+    }
+
+    /// Messages are lost whose sends have ended well, since they were injected: each is a failure without a
+    /// context.
+    #[cold]
+    pub(crate) fn lost(&mut self, lost: &LostSends) {
+        let (space, from) = Space::of(lost.context);
+        let Some(endpoint) = self.endpoints.get(from.0) else {
+            return;
+        };
+        let none = RequestId::from_bits(0);
+        let operation = operation(from, endpoint.sends.queue, space, 0, none, Mark::SEND);
+        let error = PmlError::PeerLost {
+            rank: lost.rank,
+            reason: lost.reason,
+        };
+        for _ in 0..lost.count {
+            let failure = self.failure(&operation, &error);
+            self.report(&operation, failure);
+        }
     }
 
     /// Makes progress until no send of an endpoint is under way, and what rails hold back has left; for at

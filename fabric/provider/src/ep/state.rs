@@ -30,6 +30,15 @@ impl Space {
         (self as u16) << 15 | (to as u16 & 0x7f) << 8 | from.0 as u16
     }
 
+    /// The space of a message with this context, and the endpoint that has sent it.
+    pub(crate) const fn of(context: u16) -> (Self, EndpointNumber) {
+        let space = match context >> 15 {
+            0 => Self::Untagged,
+            _ => Self::Tagged,
+        };
+        (space, EndpointNumber(context as u8))
+    }
+
     /// The context of a receive of an endpoint, whose messages come from any.
     #[inline(always)]
     pub(crate) const fn receives(self, to: EndpointNumber) -> u16 {
@@ -240,6 +249,9 @@ mod tests {
         let from = EndpointNumber(0x12);
         assert_eq!(Space::Untagged.context(0x7f, from), 0x7f12);
         assert_eq!(Space::Tagged.context(0x01, from), 0x8112);
+        for space in [Space::Untagged, Space::Tagged] {
+            assert_eq!(Space::of(space.context(0x7f, from)), (space, from));
+        }
         assert_eq!(
             Space::Tagged.receives(EndpointNumber(1)),
             Space::Tagged.context(1, from) & !SOURCES

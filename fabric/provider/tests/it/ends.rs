@@ -408,3 +408,74 @@ fn a_closed_endpoint_rejects_what_waits_to_be_received() {
         },
     );
 }
+
+/// Each message that was injected and not handed over is a failure of its own, and counts as one; so is one to
+/// a peer that was never met.
+#[test]
+fn injected_messages_that_a_killed_peer_had_no_room_for_are_failures() {
+    let test = "ends::injected_messages_that_a_killed_peer_had_no_room_for_are_failures";
+    run_killed(test, |mut role, library| {
+        let wants = Wants {
+            counters: true,
+            ..Wants::default()
+        };
+        let client = Client::meet(&mut role, library, &wants);
+        if !role.is_first() {
+            role.exchange(&std::process::id().to_le_bytes());
+            until("it is killed", || {
+                client.advance();
+                None::<()>
+            });
+        }
+        let pid = u32::from_le_bytes(role.exchange(&[0; 4]).try_into().unwrap());
+        let inject = || {
+            let bytes = [7; BYTES];
+            // SAFETY: the memory is used during the call.
+            client
+                .retry(|| unsafe { fi_inject(client.endpoint.0, bytes.as_ptr().cast(), BYTES, client.peer) });
+        };
+        (0..LAST).for_each(|_| inject());
+        // SAFETY: a process of this test.
+        unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+        let check = |failure: fi_cq_err_entry| {
+            assert_eq!((failure.err, failure.op_context.addr()), (FI_EHOSTUNREACH, 0));
+            assert_eq!(failure.flags, FI_SEND | FI_MSG);
+        };
+        // Each takes its bytes and 64 more of the window of 4 MiB. Some of those that fit may not have left.
+        let mut lost = LAST - (4 << 20) / (BYTES + 64);
+        (0..lost).for_each(|_| check(client.next().failure()));
+        while let Some(found) = client.read() {
+            check(found.failure());
+            lost += 1;
+        }
+        (0..1000).for_each(|_| assert!(client.read().is_none()));
+        let sent = client.sent.as_ref().unwrap().0;
+        // SAFETY: the counter is open.
+        let (well, failed) = unsafe { (fi_cntr_read(sent), fi_cntr_readerr(sent)) };
+        assert_eq!((well as usize, failed as usize), (LAST, lost));
+        drop(role);
+    });
+}
+
+#[test]
+fn an_injected_message_to_a_peer_that_is_never_met_is_a_failure() {
+    let test = "ends::an_injected_message_to_a_peer_that_is_never_met_is_a_failure";
+    run(test, |mut role, library| {
+        let client = Client::meet(&mut role, library, &Wants::default());
+        if role.is_first() {
+            // The other one has closed, and has sent nothing.
+            role.wait();
+            let bytes = [7_u8; 8];
+            // SAFETY: the memory is used during the call.
+            let answer = unsafe { fi_tinject(client.endpoint.0, bytes.as_ptr().cast(), 8, client.peer, 3) };
+            assert_eq!(answer, 0);
+            let failure = client.next().failure();
+            assert_eq!((failure.err, failure.op_context.addr()), (FI_EHOSTUNREACH, 0));
+            assert_eq!(failure.flags, FI_SEND | FI_TAGGED);
+            drop(role);
+        } else {
+            drop(client);
+            role.call();
+        }
+    });
+}
