@@ -53,7 +53,7 @@ pub enum SendMode {
     Standard,
     /// Not before the message was matched with a receive.
     Synchronous,
-    /// At once: what no rail takes now is copied, of all such messages together at most `inject_limit` bytes.
+    /// At once: what no rail takes now is copied, of all such messages to a peer together at most `inject_limit` bytes.
     Buffered,
 }
 

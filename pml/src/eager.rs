@@ -12,7 +12,7 @@ use crate::hot::about;
 use crate::launch::Launch;
 use crate::local::Outgoing;
 use crate::pml::Pml;
-use crate::pool::Buffer;
+use crate::pool::{Buffer, Pool};
 use crate::rank::Rank;
 use crate::request::{Event, mark};
 use crate::wire::MatchHeader;
@@ -21,6 +21,9 @@ use crate::wire::MatchHeader;
 /// requests it.
 const SOON: u8 = 1;
 const LATER: u8 = 2;
+
+/// All peers together may hold as many injected bytes as this many of them.
+const INJECT_PEERS: usize = 16;
 
 /// What became of a message that was to leave at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +133,7 @@ impl<M: Message> Pml<M> {
         let buffered = args.mode == SendMode::Buffered;
         let mut origin = Origin::User(args.payload.checked()?);
         if buffered {
-            origin = self.buffered(&origin)?;
+            origin = self.buffered(args.to, &origin)?;
         }
         let sent = self.send_slowly(Outgoing {
             to: args.to,
@@ -204,7 +207,7 @@ impl<M: Message> Pml<M> {
     #[cold]
     #[inline(never)]
     fn inject_slowly(&mut self, to: Rank, context: u16, tag: u64, bytes: &[u8]) -> Result<(), PmlError> {
-        let mut buffer = self.take_buffer(bytes.len() as u64)?;
+        let mut buffer = self.take_buffer(to, bytes.len() as u64)?;
         buffer.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
         let outgoing = Outgoing {
             to,
@@ -217,24 +220,31 @@ impl<M: Message> Pml<M> {
     }
 
     /// A copy of the bytes of a send, to be sent from.
-    fn buffered(&mut self, origin: &Origin) -> Result<Origin, PmlError> {
-        let mut buffer = self.take_buffer(origin.len())?;
+    fn buffered(&mut self, to: Rank, origin: &Origin) -> Result<Origin, PmlError> {
+        let mut buffer = self.take_buffer(to, origin.len())?;
         let length = to_usize(origin.len());
         origin.pack(&mut Cursor::default(), 0, &mut buffer.bytes_mut()[..length]);
         Ok(Origin::Own(buffer, length))
     }
 
-    /// A buffer for bytes that are taken before a call returns, of which a limited number may wait.
-    fn take_buffer(&mut self, length: u64) -> Result<Buffer, PmlError> {
+    /// A buffer for bytes that are taken before a call returns, of which a limited number may wait for each
+    /// peer, so that one that does not receive stops those alone that send to it.
+    fn take_buffer(&mut self, to: Rank, length: u64) -> Result<Buffer, PmlError> {
+        if self.core.hot.get(to).is_none() {
+            return Err(self.no_such_rank(to));
+        }
+        // One that is refused for now is sent when the peer is met.
+        self.core.want(to);
         let (length, limit) = (to_usize(length), self.core.config.inject_limit);
-        let waiting = self.core.pool.held();
         if length > limit {
             return Err(PmlError::InjectTooLong { length, limit });
         }
-        if waiting + length > limit {
+        let (charge, waiting) = (Pool::charge(length), self.core.peers[to].injected);
+        let all = self.core.pool.held() + charge;
+        if waiting + charge > limit || all > limit.saturating_mul(INJECT_PEERS) {
             return Err(PmlError::InjectFull { waiting });
         }
-        Ok(self.core.pool.hold(length))
+        Ok(self.core.buffer_for(to, length))
     }
 
     /// Everything that the fast path does not do.
@@ -242,14 +252,14 @@ impl<M: Message> Pml<M> {
     pub(crate) fn send_slowly(&mut self, outgoing: Outgoing) -> Result<Sent, PmlError> {
         let rank = outgoing.to;
         let Some(hot) = self.core.hot.get(rank) else {
-            self.core.drop_origin(outgoing.origin);
+            self.core.drop_origin(rank, outgoing.origin);
             return Err(self.no_such_rank(rank));
         };
         if hot.is(about::SELF) {
             return Ok(self.core.send_self(outgoing));
         }
         if let Err(error) = self.reachable(rank) {
-            self.core.drop_origin(outgoing.origin);
+            self.core.drop_origin(rank, outgoing.origin);
             return Err(error);
         }
         let (id, slot) = self.core.requests.take();

@@ -238,7 +238,7 @@ impl<M: Message> Pml<M> {
                 // Lives on without its memory, until the receiver requests it.
                 self.core.withdraw(index);
                 let origin = self.core.requests.record(index).memory.take_origin();
-                self.core.drop_origin(origin);
+                self.core.drop_origin(peer, origin);
             }
         }
         Aborted::Now
@@ -306,7 +306,8 @@ impl<M: Message> Pml<M> {
             // Claimed: its receiver will find that we are gone.
             Err(_) => return false,
         };
-        self.core.drop_origin(origin);
+        let me = self.core.me();
+        self.core.drop_origin(me, origin);
         true
     }
 }

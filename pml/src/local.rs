@@ -50,7 +50,7 @@ impl Core {
         let key = self.key_of(&envelope);
         if let Some(found) = self.matcher.arrive(key, envelope.length) {
             self.hand_over(&found.into(), &envelope, &outgoing.origin);
-            self.drop_origin(outgoing.origin);
+            self.drop_origin(envelope.rank, outgoing.origin);
             return Sent::Done;
         }
         self.counters.unexpected += 1;
@@ -60,7 +60,7 @@ impl Core {
             && (own || envelope.length <= COPY_UP_TO && kept + envelope.charge() <= self.config.window);
         let closed = self.is_closed(envelope.context);
         if closed && copy {
-            self.drop_origin(outgoing.origin);
+            self.drop_origin(envelope.rank, outgoing.origin);
             return Sent::Done;
         }
         let mut sent = Sent::Done;
@@ -70,7 +70,7 @@ impl Core {
             outgoing
                 .origin
                 .pack(&mut cursor, 0, &mut buffer.bytes_mut()[..envelope.body]);
-            self.drop_origin(outgoing.origin);
+            self.drop_origin(envelope.rank, outgoing.origin);
             self.unexpected.put(Station::Kept, envelope, buffer)
         } else {
             let (id, slot) = self.requests.take();
@@ -153,7 +153,7 @@ impl Core {
         let origin = self.requests.record(id.index()).memory.take_origin();
         envelope.body = to_usize(envelope.length);
         self.hand_over(found, &envelope, &origin);
-        self.drop_origin(origin);
+        self.drop_origin(envelope.rank, origin);
         self.finish(id.index(), Outcome::Ok);
     }
 

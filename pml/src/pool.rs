@@ -68,15 +68,20 @@ impl Pool {
         self.held
     }
 
+    /// What a message to be sent counts while it is held: its bytes, and something where it has hardly any.
+    pub(crate) fn charge(length: usize) -> usize {
+        length.max(1 << FIRST)
+    }
+
     /// A buffer for `length` bytes of a message to be sent.
     pub(crate) fn hold(&mut self, length: usize) -> Buffer {
-        self.held += length;
+        self.held += Self::charge(length);
         self.take(length)
     }
 
     /// Takes a buffer back that held `used` bytes of a message to be sent.
     pub(crate) fn release(&mut self, buffer: Buffer, used: usize) {
-        self.held = self.held.saturating_sub(used);
+        self.held = self.held.saturating_sub(Self::charge(used));
         self.give(buffer);
     }
 

@@ -180,7 +180,7 @@ settings! {
         checksum: bool = false, "DOORBELL_CHECKSUM",
             "Whether messages carry a checksum from the sender's memory to the receiver's; costs one pass over the bytes at either end.";
         buffer: Size = Size(1 << 20), "DOORBELL_BUFFER",
-            "Bytes of buffered and injected messages that may wait for a rail at a time.";
+            "Bytes of buffered and injected messages that may wait for one peer at a time; for all together 16 times as many.";
         patience: Duration = Duration::from_secs(5), "DOORBELL_PATIENCE",
             "How long to wait for a peer after its last rail lost the link, before it is lost.";
         handshake: bool = false, "DOORBELL_HANDSHAKE",

@@ -3,7 +3,7 @@
 
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::Message;
-use doorbell_pml::{Aborted, LostReason, MultiArgs, Pml, Protocol, Rank, Sent, Source, Target};
+use doorbell_pml::{Aborted, LostReason, MultiArgs, Pml, PmlError, Protocol, Rank, Sent, Source, Target};
 use doorbell_sim::Change;
 
 use crate::narrow::{WINDOW, narrow};
@@ -222,6 +222,40 @@ fn only_what_is_sent_again_counts_as_that() {
         assert_eq!(world.pmls[0].counters().resent, 0, "seed {seed}");
     }
     assert!(restarts > 0, "the test has to produce some");
+}
+
+/// A peer that receives nothing holds as much as is meant for it, and no more.
+#[test]
+fn injects_to_a_peer_that_receives_nothing_leave_others_theirs() {
+    const PEERS: u32 = 17;
+    let mut world = World::new(PEERS + 1, sim(true, true, true), |config| {
+        (config.window, config.hard_window) = (1024, 1024);
+        config.inject_limit = 100;
+    });
+    let fill = |world: &mut World, to: u32| {
+        let mut taken = 0;
+        loop {
+            match world.pmls[0].inject(Rank(to), 0, 1, &[1; 100]) {
+                Ok(()) => taken += 1,
+                Err(PmlError::InjectFull { waiting }) => break (taken, waiting),
+                Err(error) => panic!("{error}"),
+            }
+            world.pass();
+        }
+    };
+    // Six fit in the window, one waits.
+    for peer in 1..PEERS {
+        assert_eq!(fill(&mut world, peer), (7, 100), "peer {peer}");
+    }
+    // All together have a bound, too.
+    assert_eq!(fill(&mut world, PEERS), (6, 0));
+    for _ in 0..6 {
+        let into = empty(100);
+        let got = world.recv(1, Rank(0), 1, &into);
+        world.wait(1, got).unwrap();
+    }
+    world.until("its window opens", |world| world.pmls[0].in_use().bytes < 1600);
+    world.pmls[0].inject(Rank(PEERS), 0, 1, &[1; 100]).unwrap();
 }
 
 /// Injected messages that the window of a lost peer has held back are reported; those that had left are not.

@@ -184,3 +184,39 @@ fn a_send_that_waits_for_a_connection_is_explained() {
     };
     assert_eq!(all.pmls[0].explain(sent).unwrap().waiting, Waiting::Path);
 }
+
+/// What waits for one rank is bounded, short messages too; another one is wanted all the same.
+#[test]
+fn injects_that_fill_what_one_unmet_rank_may_hold_leave_others_theirs() {
+    let mut all = strangers();
+    let limit = all.pmls[0].config().inject_limit;
+    let mut waiting = 0;
+    let full = loop {
+        match all.pmls[0].inject(Rank(1), 0, 7, &[]) {
+            Ok(()) => waiting += 1,
+            Err(error) => break error,
+        }
+        assert!(waiting <= limit / 64, "nothing bounds messages without bytes");
+    };
+    assert!(matches!(full, PmlError::InjectFull { .. }), "{full}");
+    all.pmls[0].inject(Rank(2), 0, 7, b"x").unwrap();
+    assert_eq!(
+        [(); 2].map(|()| all.pmls[0].wanted()),
+        [2, 1].map(|rank| Some(Rank(rank)))
+    );
+    all.meet(0, 2);
+    all.meet(2, 0);
+    all.run();
+    let room = empty(1);
+    let got = all.pmls[2].recv_loan(Source::Any, 0, 7, 0, room.room()).unwrap();
+    assert_eq!(all.pmls[2].test(got).unwrap().unwrap().length, 1);
+    // Those of a rank that cannot be met are all reported.
+    all.pmls[0].not_met(Rank(1));
+    let lost = all.pmls[0].next_lost_sends().unwrap();
+    assert_eq!(
+        (lost.rank, lost.reason, lost.count as usize),
+        (Rank(1), LostReason::Unmet, waiting)
+    );
+    assert!(all.pmls[0].next_lost_sends().is_none());
+    assert_eq!(all.pmls[0].in_use().bytes, 0);
+}
