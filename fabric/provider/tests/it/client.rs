@@ -512,12 +512,14 @@ impl Room {
         }
     }
 
+    pub(crate) fn byte(&self, at: usize) -> u8 {
+        assert!(at < self.len());
+        // SAFETY: within the memory; a provider may be writing it, so the read is volatile.
+        unsafe { self.0.cast::<u8>().wrapping_add(at).read_volatile() }
+    }
+
     pub(crate) fn bytes(&self) -> Vec<u8> {
-        let byte = |at: usize| {
-            // SAFETY: within the memory; a provider may be writing it, so the read is volatile.
-            unsafe { self.0.cast::<u8>().wrapping_add(at).read_volatile() }
-        };
-        (0..self.len()).map(byte).collect()
+        (0..self.len()).map(|at| self.byte(at)).collect()
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use libfabric_sys::*;
 use rustix::process::{Resource, Rlimit};
 
-use crate::client::{Client, Room, Wants, name_of, pattern, queue, until};
+use crate::client::{Client, Room, Wants, name_of, pattern, queue, read, until};
 use crate::pair::{Role, run, run_killed, run_printed, run_with};
 
 /// Messages of [`BYTES`]: more than a peer's window of 4 MiB, and not more than may wait behind it.
@@ -144,19 +144,49 @@ fn the_end_of_a_process_waits_as_long_as_the_setting_allows() {
     lingers(test, std::mem::forget);
 }
 
+/// A long transfer is cut by the close, and messages for the receives that wait come after it.
 #[test]
 fn an_endpoint_is_closed_with_receives_under_way() {
     run(
         "ends::an_endpoint_is_closed_with_receives_under_way",
         |mut role, library| {
+            const LONG: usize = 16 << 20;
+            const SHORT: usize = 100;
             let client = Client::meet(&mut role, library, &Wants::default());
-            let mut rooms: Vec<Room> = (0..100).map(|_| Room::new(64)).collect();
+            if role.is_first() {
+                let bytes = vec![1; LONG];
+                role.meet(&client);
+                client.post(&bytes, Some(SHORT as u64), 1);
+                role.meet(&client);
+                (0..SHORT).for_each(|number| client.post(&bytes[..64], Some(number as u64), 2));
+                (0..=SHORT).for_each(|_| _ = client.next());
+                role.meet(&client);
+                return;
+            }
+            let mut rooms: Vec<Room> = (0..SHORT).map(|_| Room::new(64)).collect();
+            rooms.push(Room::new(LONG));
             for (number, room) in rooms.iter_mut().enumerate() {
                 client.receive(room, Some((number as u64, 0)), FI_ADDR_UNSPEC, number);
             }
             role.meet(&client);
-            drop(client);
+            let long = rooms.pop().unwrap();
+            until("the long message does not come", || {
+                client.advance();
+                (long.byte(0) != 0xee).then_some(())
+            });
+            assert_eq!(long.byte(LONG - 1), 0xee, "it has come in one pass");
+            drop(client.endpoint);
+            let before = long.bytes();
+            for _ in 0..2 {
+                role.call();
+                until("the other one does not come", || {
+                    assert!(read(&client.queue, FI_CQ_FORMAT_TAGGED).is_none());
+                    role.is_called().then_some(())
+                });
+                role.wait();
+            }
             assert!(rooms.iter().all(|room| room.bytes() == [0xee; 64]));
+            assert!(long.bytes() == before, "it was written after the close");
         },
     );
 }
