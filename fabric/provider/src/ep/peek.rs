@@ -1,9 +1,9 @@
 //! Messages that have arrived and were not received: found, claimed, thrown away.
 
-use doorbell_pml::{Envelope, MessageId, RequestId, Status};
+use doorbell_pml::{Envelope, MessageId, RequestId, Source, Status};
 use libfabric_sys::*;
 
-use super::receive::{Receive, Room, received_flags, refused};
+use super::receive::{Posted, Receive, Room, received_flags, refused};
 use super::state::{EndpointNumber, Side, Space};
 use crate::cq::{Failure, Outlet};
 use crate::domain::State;
@@ -19,8 +19,12 @@ impl State {
     /// # Errors
     /// Those of the endpoint and of the address.
     pub(crate) fn peek(&mut self, to: EndpointNumber, receive: Receive) -> Result<isize> {
-        let side = self.endpoints.find(to)?.receiving()?;
-        let from = self.source(to, Space::Tagged, receive.from)?;
+        let endpoint = self.endpoints.find(to)?;
+        let side = endpoint.receiving()?;
+        let from = match endpoint.takes_any(Space::Tagged, receive.from)? {
+            true => Source::Any,
+            false => self.source(to, receive.from)?,
+        };
         self.look();
         let context = Space::Tagged.receives(to);
         let pml = self.member.pml();
@@ -60,7 +64,7 @@ impl State {
             .pml()
             .recv_claimed(message, room.target(), true)
             .map_err(|error| refused(&error))?;
-        self.posted(to, Space::Tagged, &receive, side, request, names);
+        self.posted(to, Space::Tagged, &receive, side, Posted::one(request, names));
         Ok(0)
     }
 

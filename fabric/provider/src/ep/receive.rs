@@ -4,7 +4,7 @@ use doorbell_fabric::memory::MutLoan;
 use doorbell_pml::{MultiArgs, PmlError, RecvArgs, RequestId, Source, Target};
 use libfabric_sys::*;
 
-use super::state::{Directed, EndpointNumber, Side, Space};
+use super::state::{EndpointNumber, Side, Space};
 use crate::domain::State;
 use crate::errno::{Errno, Result};
 use crate::ops::{Mark, Operation};
@@ -42,6 +42,31 @@ impl Room {
     }
 }
 
+/// A receive that the PML has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Posted {
+    request: RequestId,
+    /// Whether it is of one message or of many.
+    kind: Mark,
+    /// Whether it names its sender.
+    names: bool,
+    /// A receive of many messages: the number of its buffer.
+    multi: u32,
+}
+
+impl Posted {
+    /// A receive of one message.
+    #[inline(always)]
+    pub(super) const fn one(request: RequestId, names: bool) -> Self {
+        Self {
+            request,
+            kind: Mark::RECV,
+            names,
+            multi: 0,
+        }
+    }
+}
+
 impl State {
     /// Posts a receive.
     ///
@@ -59,10 +84,9 @@ impl State {
         let endpoint = self.endpoints.find(to)?;
         let side = endpoint.receiving()?;
         let names = endpoint.names_senders;
-        let from = match endpoint.directed(space) {
-            Directed::No => Source::Any,
-            directed if receive.from == FI_ADDR_UNSPEC => directed.any()?,
-            _ => self.source(to, space, receive.from)?,
+        let from = match endpoint.takes_any(space, receive.from)? {
+            true => Source::Any,
+            false => self.source(to, receive.from)?,
         };
         if receive.flags & FI_MULTI_RECV != 0 {
             return self.receive_many(to, room, receive, side, from);
@@ -76,7 +100,7 @@ impl State {
             Room::Pieces(_) => self.receive_pieces(from, context, room, receive),
         };
         let request = posted.map_err(|error| refused(&error))?;
-        self.posted(to, space, receive, side, request, names);
+        self.posted(to, space, receive, side, Posted::one(request, names));
         Ok(0)
     }
 
@@ -106,13 +130,12 @@ impl State {
         space: Space,
         receive: &Receive,
         side: Side,
-        request: RequestId,
-        names: bool,
+        posted: Posted,
     ) {
         let mark = side
             .reports(receive.flags)
-            .and(Mark::RECV)
-            .and_if(Mark::NAMES, names);
+            .and(posted.kind)
+            .and_if(Mark::NAMES, posted.names);
         if mark.is(Mark::ENTRY)
             && let Some(queue) = self.queues.get_mut(side.queue)
         {
@@ -120,12 +143,12 @@ impl State {
         }
         self.operations.put(Operation {
             context: receive.context,
-            request,
+            request: posted.request,
             flags: received_flags(space),
             queue: side.queue,
             endpoint: to.0,
             mark,
-            multi: 0,
+            multi: posted.multi,
         });
     }
 
@@ -160,42 +183,22 @@ impl State {
             .pml()
             .recv_multi(args)
             .map_err(|error| refused(&error))?;
-        let mark = side
-            .reports(receive.flags)
-            .and(Mark::MULTI)
-            .and_if(Mark::NAMES, names);
-        if mark.is(Mark::ENTRY)
-            && let Some(queue) = self.queues.get_mut(side.queue)
-        {
-            queue.accept();
-        }
         let multi = self.operations.put_multi(loan.as_mut_ptr().expose_provenance());
-        self.operations.put(Operation {
-            context: receive.context,
+        let posted = Posted {
             request,
-            flags: received_flags(Space::Untagged),
-            queue: side.queue,
-            endpoint: to.0,
-            mark,
+            kind: Mark::MULTI,
+            names,
             multi,
-        });
+        };
+        self.posted(to, Space::Untagged, receive, side, posted);
         Ok(0)
     }
 
-    /// The senders whose messages a receive takes.
-    ///
-    /// # Errors
-    /// Those of the address; `FI_EINVAL` for a receive without one, where one is needed.
+    /// The sender that a receive names.
     #[inline]
-    pub(super) fn source(&mut self, to: EndpointNumber, space: Space, from: fi_addr_t) -> Result<Source> {
-        match self.endpoints.find(to)?.directed(space) {
-            Directed::No => Ok(Source::Any),
-            directed if from == FI_ADDR_UNSPEC => directed.any(),
-            _ => {
-                let route = self.route(to, from)?;
-                Ok(Source::Endpoint(route.rank, route.endpoint))
-            }
-        }
+    pub(super) fn source(&mut self, to: EndpointNumber, from: fi_addr_t) -> Result<Source> {
+        let route = self.route(to, from)?;
+        Ok(Source::Endpoint(route.rank, route.endpoint))
     }
 
     /// Cancels an operation of an endpoint, by the client's context. One that is not under way any more, or

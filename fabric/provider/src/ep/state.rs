@@ -1,6 +1,6 @@
 //! What the domain keeps of an endpoint: what every operation of it needs.
 
-use doorbell_pml::{MessageId, Source};
+use doorbell_pml::MessageId;
 use libfabric_sys::*;
 
 use crate::av::VectorIndex;
@@ -78,17 +78,6 @@ impl Directed {
             (true, false) if is_alone => Self::Exact,
             (false, true) => Self::Yes,
             _ => Self::No,
-        }
-    }
-
-    /// The senders of a receive without an address.
-    ///
-    /// # Errors
-    /// `FI_EINVAL` where one is needed.
-    pub(crate) fn any(self) -> Result<Source> {
-        match self {
-            Self::Exact => Err(Errno(FI_EINVAL)),
-            _ => Ok(Source::Any),
         }
     }
 }
@@ -201,6 +190,19 @@ impl Endpoint {
         self.ready(self.receives)
     }
 
+    /// Whether a receive from this address takes messages of all senders.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for a receive without an address, where one is needed.
+    #[inline(always)]
+    pub(crate) fn takes_any(&self, space: Space, from: fi_addr_t) -> Result<bool> {
+        match self.directed(space) {
+            Directed::No => Ok(true),
+            Directed::Exact if from == FI_ADDR_UNSPEC => Err(Errno(FI_EINVAL)),
+            _ => Ok(from == FI_ADDR_UNSPEC),
+        }
+    }
+
     #[inline(always)]
     fn ready(&self, side: Side) -> Result<Side> {
         if self.enabled && side.offered {
@@ -283,12 +285,15 @@ mod tests {
             (tagged | exact, No, Exact),
             (both | tagged, Yes, Yes),
         ] {
-            let endpoint = Endpoint::new(FI_MSG | FI_TAGGED | caps, 0);
-            let found = [Space::Untagged, Space::Tagged].map(|space| endpoint.directed(space));
-            assert_eq!(found, [untagged, of_tagged], "{caps:#x}");
+            let endpoint = Endpoint::new(FI_MSG | FI_TAGGED | caps, [0; 2]);
+            for (space, directed) in [(Space::Untagged, untagged), (Space::Tagged, of_tagged)] {
+                assert_eq!(endpoint.directed(space), directed, "{caps:#x}");
+                let without = endpoint.takes_any(space, FI_ADDR_UNSPEC);
+                let refused = Err(Errno(FI_EINVAL));
+                assert_eq!(without, if directed == Exact { refused } else { Ok(true) });
+                assert_eq!(endpoint.takes_any(space, 3), Ok(directed == No));
+            }
         }
-        assert_eq!(Exact.any().map(|_| ()), Err(Errno(FI_EINVAL)));
-        assert!(Yes.any().is_ok() && No.any().is_ok());
     }
 
     #[test]
