@@ -53,7 +53,8 @@ pub enum SendMode {
     Standard,
     /// Not before the message was matched with a receive.
     Synchronous,
-    /// At once: what no rail takes now is copied, of all such messages to a peer together at most `inject_limit` bytes.
+    /// At once: what no rail takes now is copied, of all such messages to a peer together at most
+    /// `inject_limit` bytes.
     Buffered,
 }
 
@@ -204,7 +205,7 @@ pub struct Claimed {
 /// peer was lost before they left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostSends {
-    /// The peer.
+    /// The peer that was lost.
     pub rank: Rank,
     /// Why it is lost.
     pub reason: LostReason,

@@ -1,5 +1,6 @@
-//! Contexts whose messages are not received any more: what comes to one is dropped when it comes, and a sender
-//! that waits for its receiver is notified. Looked at where no receive waits for a message, and nowhere else.
+//! Contexts whose messages are not received any more: what comes to one is dropped when it comes, and a
+//! sender that waits for its receiver is notified. Looked at where no receive waits for a message, and
+//! nowhere else.
 //!
 //! ```text
 //!   sender                               receiver
@@ -48,8 +49,8 @@ impl ClosedContexts {
 
 impl<M: Message> Pml<M> {
     /// Drops the messages of a context that no receive has matched, and those that come from now on and that
-    /// no receive waits for. Synchronous sends of such messages end with [`PmlError::Rejected`]; others end as
-    /// if they had been received. `context` is that of receives.
+    /// no receive waits for. Synchronous sends of such messages end with [`PmlError::Rejected`]; others end
+    /// as if they had been received. `context` is that of receives.
     pub fn close_context(&mut self, context: u16) {
         self.core.closed.close(context & !self.core.config.sources);
         while let Some(found) = self.claim(Source::Any, context, 0, u64::MAX) {
@@ -88,7 +89,7 @@ impl Core {
         self.reject(&envelope);
     }
 
-    /// Drops a message that nobody receives.
+    /// Drops a message that no receive takes.
     pub(crate) fn reject(&mut self, envelope: &Envelope) {
         self.consume(envelope.rank, envelope.charge());
         match envelope.kind {

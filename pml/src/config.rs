@@ -77,8 +77,8 @@ pub struct PmlConfig {
     pub hard_window: u64,
     /// Fragments of one message that may be under way at a time; 1 to 16.
     pub pipeline: usize,
-    /// Bytes of injected messages that may wait for one peer at a time, where a shorter one than 64 bytes counts
-    /// as much; for all peers together, sixteen times as many.
+    /// Bytes of injected messages that may wait for one peer at a time, where a shorter one than 64 bytes
+    /// counts as much; for all peers together, sixteen times as many.
     pub inject_limit: usize,
     /// Arrivals shown by one rail in one poll, at most.
     pub poll_budget: usize,

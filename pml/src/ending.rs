@@ -29,8 +29,8 @@ impl Core {
 }
 
 impl<M: Message> Pml<M> {
-    /// Whether sends of an endpoint that were reported as done still need their peers: they were announced, or
-    /// wait for a peer's window. Not for the data path: it looks at every request.
+    /// Whether sends of an endpoint that were reported as done still need their peers: they were announced,
+    /// or wait for a peer's window. Not for the data path: it looks at every request.
     #[must_use]
     pub fn has_promised(&self, endpoint: u8) -> bool {
         let sources = self.core.config.sources;
@@ -106,9 +106,9 @@ impl<M: Message> Pml<M> {
     }
 
     /// The next messages that were reported as sent when they were accepted ([`Pml::inject`],
-    /// [`SendMode::Buffered`](crate::SendMode::Buffered)), and whose peer was lost before all of their bytes had
-    /// left. A message that a rail had taken is not among them, whether or not it arrived. An owner that does not
-    /// look loses nothing else: what waits is bounded.
+    /// [`SendMode::Buffered`](crate::SendMode::Buffered)), and whose peer was lost before all of their bytes
+    /// had left. A message that a rail had taken is not among them, whether or not it arrived. An owner that
+    /// does not look loses nothing else: what waits is bounded.
     pub fn next_lost_sends(&mut self) -> Option<LostSends> {
         self.core.reports.pop_lost()
     }

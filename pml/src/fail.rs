@@ -71,9 +71,9 @@ impl Core {
         }
     }
 
-    /// The peer of a request is lost. If it is a send that was reported as done, and bytes of it have certainly
-    /// not left, its owner is notified. One that was announced with all of its bytes may have been received, and
-    /// so may one whose peer was to read them.
+    /// The peer of a request is lost. If it is a send that was reported as done, and bytes of it have
+    /// certainly not left, its owner is notified. One that was announced with all of its bytes may have been
+    /// received, and so may one whose peer was to read them.
     fn report_lost(&mut self, index: RequestIndex) {
         let (slot, record) = self.requests.both(index);
         let stays = match slot.state() {

@@ -95,8 +95,8 @@ impl<M: Message> Pml<M> {
     }
 
     /// Posts a buffer that takes many messages, one behind the other, until fewer than `min_free` bytes are
-    /// left. Each is returned by [`Pml::next_delivery`]; the request ends when the buffer is released, of which
-    /// [`Pml::next_completion`] notifies when all of its messages were taken.
+    /// left. Each is returned by [`Pml::next_delivery`]; the request ends when the buffer is released, of
+    /// which [`Pml::next_completion`] notifies when all of its messages were taken.
     ///
     /// # Errors [`PmlError::NoSuchRank`]; [`PmlError::MultiPieces`] for a target of several pieces, and
     /// [`PmlError::BadLayout`].
@@ -163,7 +163,8 @@ impl<M: Message> Pml<M> {
 
     /// The next message that a multi-receive took and that the owner has room for, oldest first. `waits_for`
     /// returns, for a request, the number of what its messages wait for; `None` where there is room. Messages
-    /// that wait for the same keep their order, and each counts against its sender's window until it is taken.
+    /// that wait for the same keep their order, and each counts against its sender's window until it is
+    /// taken.
     #[inline(never)]
     pub fn next_delivery_unless(
         &mut self,

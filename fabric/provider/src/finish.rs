@@ -57,7 +57,8 @@ impl State {
         self.operations.forget(request);
     }
 
-    /// A send, a buffer for many messages, or a receive that has not ended like most. Returns whether it has ended at all.
+    /// A send, a buffer for many messages, or a receive that has not ended like most. Returns whether it has
+    /// ended at all.
     #[inline(never)]
     fn finish_otherwise(&mut self, request: RequestId, operation: &Operation, outlet: &mut Outlet) -> bool {
         match self.member.pml().test(request) {
@@ -286,7 +287,7 @@ impl State {
         }
     }
 
-    /// A buffer is released, and its messages have all been reported; the last of them has not told so.
+    /// A buffer is released, and its messages have all been reported; none of them had the flag of the last.
     #[cold]
     fn released(&mut self, operation: &Operation, ended: Result<Status, PmlError>, outlet: &mut Outlet) {
         match ended {

@@ -131,8 +131,8 @@ impl State {
         }
     }
 
-    /// Rejects messages to an endpoint: those that it has claimed, those that nothing was posted for, and those
-    /// that still come.
+    /// Rejects messages to an endpoint: those that it has claimed, those that nothing was posted for, and
+    /// those that still come.
     pub(crate) fn reject_messages(&mut self, to: EndpointNumber) {
         let claimed = self
             .endpoints

@@ -13,8 +13,8 @@ use crate::pair::{Role, run, run_killed, run_printed, run_with};
 const LAST: usize = 1200;
 const BYTES: usize = 4096;
 
-/// The first injects many messages, which the second lets come without receiving them, and ends as `end` does;
-/// the second receives them meanwhile.
+/// The first injects many messages, which the second lets come without receiving them, and ends as `end`
+/// does; the second receives them meanwhile.
 fn injects_and_ends(test: &str, end: impl FnOnce(Client, &mut Role)) {
     run_with(test, &[("FI_DOORBELL_CLOSE", "60 s")], |mut role, library| {
         let client = Client::meet(&mut role, library, &Wants::default());
@@ -439,8 +439,8 @@ fn a_closed_endpoint_rejects_what_waits_to_be_received() {
     );
 }
 
-/// Each message that was injected and not handed over is a failure of its own, and counts as one; so is one to
-/// a peer that was never met.
+/// Each message that was injected and not handed over is a failure of its own, and counts as one; so is one
+/// to a peer that was never met.
 #[test]
 fn injected_messages_that_a_killed_peer_had_no_room_for_are_failures() {
     let test = "ends::injected_messages_that_a_killed_peer_had_no_room_for_are_failures";
