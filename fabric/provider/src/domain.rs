@@ -74,6 +74,8 @@ pub(crate) struct State {
     pub(crate) idle: u32,
     /// How many of the latter, before those with the clock yield the core.
     pub(crate) idle_most: u32,
+    /// Whether peers were being met at the last pass with what depends on the clock.
+    pub(crate) meeting: bool,
     /// Whether peers are to ring.
     pub(crate) arming: Arming,
 }
@@ -290,6 +292,7 @@ unsafe fn enter(
             looks: 0,
             idle: 0,
             idle_most: spins.unwrap_or(sleep::IDLE),
+            meeting: false,
             arming: Arming::default(),
         }),
     });

@@ -56,9 +56,10 @@ impl Member {
     }
 
     /// Does what depends on the clock: the listener, peers that are to be met, ends, the counter file.
+    /// Returns whether there is more to do soon: something was done, or sends wait for peers that are to be met.
     #[cold]
-    pub(crate) fn keep(&mut self) {
-        self.inner.progress();
+    pub(crate) fn keep(&mut self) -> bool {
+        let work = self.inner.progress();
         if let Some(shortage) = self.inner.take_shortage() {
             crate::log::warn(
                 FI_LOG_CORE,
@@ -73,6 +74,7 @@ impl Member {
             }
         }
         self.counters.update(&self.inner);
+        work > 0 || self.pml().has_unmet_sends()
     }
 
     /// Returns the next messages that were lost after they had been reported as sent.

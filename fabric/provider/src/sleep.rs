@@ -29,7 +29,7 @@ use crate::wait::{WaitKind, WaitSet};
 const LOOKS: u64 = 64;
 /// The longest sleep without a look.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Passes without the clock, for one with it.
+/// Passes without the clock, for one with it; while peers are being met, each that finds nothing has it.
 const KEEP: u32 = 64;
 /// Passes in a row that find nothing, before those with the clock yield the core, where the setting
 /// `progress.spins` is automatic: some ten microseconds.
@@ -262,7 +262,7 @@ impl State {
         let work = self.member.poll();
         self.looks = self.looks.wrapping_add(1);
         self.idle = if work == 0 { self.idle.saturating_add(1) } else { 0 };
-        if self.looks.is_multiple_of(KEEP) {
+        if self.looks.is_multiple_of(KEEP) || (work == 0 && self.meeting) {
             self.keep();
         }
     }
@@ -270,7 +270,7 @@ impl State {
     #[cold]
     fn keep(&mut self) {
         self.keep_member();
-        if self.idle > self.idle_most {
+        if self.idle > self.idle_most && self.looks.is_multiple_of(KEEP) {
             // The process that is to send something may be waiting for this core.
             std::thread::yield_now();
         }

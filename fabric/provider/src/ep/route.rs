@@ -13,7 +13,7 @@ impl State {
     /// Does what depends on the clock. Address vectors have the new numbers of peers that came back.
     #[cold]
     pub(crate) fn keep_member(&mut self) {
-        self.member.keep();
+        self.meeting = self.member.keep();
         while let Some((rank, peer)) = self.member.appeared() {
             self.vectors.learn(&mut self.member, &peer, rank);
         }
