@@ -54,6 +54,8 @@ pub struct Outcome {
     pub took: Duration,
     /// The longest that one request took.
     pub longest: Duration,
+    /// How often its clock was moved.
+    pub steps: u64,
     /// What the PMLs counted.
     pub counts: Counts,
     /// Equal for equal runs.

@@ -44,6 +44,10 @@ pub(crate) struct Run<'a> {
     order: Vec<usize>,
     random: Random,
     stride: Duration,
+    /// Ranks that have closed their end, of which nothing is due any more.
+    closed: Vec<bool>,
+    /// How often the clock was moved.
+    steps: u64,
     /// The rank that dies, when, and whether the others were notified.
     death: Option<(u32, Time)>,
     news: Option<Time>,
@@ -71,6 +75,8 @@ impl<'a> Run<'a> {
             order: (0..shape.ranks as usize).collect(),
             random: Random::for_part(seed, &[23]),
             stride: shape.pace,
+            closed: vec![false; shape.ranks as usize],
+            steps: 0,
             death: shape.death.map(|(rank, at, _)| (rank, Time::ZERO + at)),
             news: None,
         })
@@ -93,6 +99,7 @@ impl<'a> Run<'a> {
             bytes: self.plan.bytes(),
             took: ended.since(Time::ZERO),
             longest: longest.unwrap_or_default(),
+            steps: self.steps,
             counts,
             hash: self.net.trace_hash(),
         })
@@ -207,6 +214,7 @@ impl<'a> Run<'a> {
 
     /// One round takes its time; when no rank did anything, as long as until something is due.
     fn advance(&mut self, worked: bool) {
+        self.steps += 1;
         let now = self.net.now();
         if worked {
             self.stride = self.shape.pace;
@@ -217,12 +225,13 @@ impl<'a> Run<'a> {
             deadline.filter(|_| !self.net.is_paused(rank))
         };
         let own = [self.weather.next(), self.news, self.death.map(|death| death.1)];
-        let due = self
-            .each_living()
-            .filter_map(awake)
-            .chain(own.into_iter().flatten());
+        let open = || {
+            self.each_living()
+                .filter(|(rank, _)| !self.closed[*rank as usize])
+        };
+        let due = open().filter_map(awake).chain(own.into_iter().flatten());
         let mut next = due.chain(self.net.next_event()).min();
-        if self.each_living().any(|(_, player)| player.end.must_poll()) {
+        if open().any(|(_, player)| player.end.must_poll()) {
             self.stride = (2 * self.stride).min(STRIDE);
             next = Some(next.map_or(now + self.stride, |next| next.min(now + self.stride)));
         }
@@ -373,12 +382,12 @@ impl<'a> Run<'a> {
             return Err(Kind::Other(drops));
         }
         let by = self.net.now() + FAREWELL;
-        let mut closed: Vec<bool> = (0..self.shape.ranks)
+        self.closed = (0..self.shape.ranks)
             .map(|rank| !self.net.is_alive(rank))
             .collect();
-        while closed.contains(&false) {
+        while self.closed.contains(&false) {
             let now = self.net.now();
-            for (player, closed) in self.players.iter_mut().zip(&mut closed) {
+            for (player, closed) in self.players.iter_mut().zip(&mut self.closed) {
                 *closed = *closed || player.end.close(now, by);
             }
             self.advance(false);
