@@ -56,7 +56,8 @@ impl Member {
     }
 
     /// Does what depends on the clock: the listener, peers that are to be met, ends, the counter file.
-    /// Returns whether there is more to do soon: something was done, or sends wait for peers that are to be met.
+    /// Returns whether there is more to do soon: something was done, or sends wait for peers that are to be
+    /// met.
     #[cold]
     pub(crate) fn keep(&mut self) -> bool {
         let work = self.inner.progress();

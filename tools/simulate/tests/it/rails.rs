@@ -116,8 +116,9 @@ fn equal_seeds_are_equal_runs() {
     assert!(hashes.windows(2).all(|two| two[0] != two[1]));
 }
 
-/// Seed 59: after 20 ms of traffic three ranks close at once and the others last, since words of theirs cannot
-/// leave any more. The clock went towards their end in steps of 200 ns, by a deadline of those that had closed.
+/// Seed 59: after 20 ms of traffic three ranks close at once and the others last, since words of theirs
+/// cannot leave any more. The clock went towards their end in steps of 200 ns, by a deadline of those that
+/// had closed.
 #[test]
 fn what_was_due_at_a_closed_rank_does_not_hold_the_clock() {
     let outcome = good(59);
