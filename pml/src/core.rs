@@ -22,7 +22,7 @@ use crate::members::Numbers;
 use crate::operations::Operations;
 use crate::paths::stripe::Flowing;
 use crate::peer::Peer;
-use crate::pool::{Buffer, Pool};
+use crate::pool::Pool;
 use crate::rank::Rank;
 use crate::reports::{Deliveries, Reports};
 use crate::request::{Outcome, RequestIndex, Requests, mark};
@@ -194,20 +194,10 @@ impl Core {
         self.requests.free(index);
     }
 
-    /// A buffer for bytes of a send to a rank, which keeps them until they have left.
-    pub(crate) fn buffer_for(&mut self, to: Rank, length: usize) -> Buffer {
-        self.peers[to].injected += Pool::charge(length);
-        self.pool.hold(length)
-    }
-
     /// Lets the bytes of a send to a rank go.
     pub(crate) fn drop_origin(&mut self, to: Rank, origin: Origin) {
         if let Origin::Own(buffer, used) = origin {
-            if let Some(peer) = self.peers.get_mut(to) {
-                // Another one, if the rank has been forgotten meanwhile.
-                peer.injected = peer.injected.saturating_sub(Pool::charge(used));
-            }
-            self.pool.release(buffer, used);
+            self.pool.release(to, buffer, used);
         }
     }
 

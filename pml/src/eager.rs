@@ -239,12 +239,12 @@ impl<M: Message> Pml<M> {
         if length > limit {
             return Err(PmlError::InjectTooLong { length, limit });
         }
-        let (charge, waiting) = (Pool::charge(length), self.core.peers[to].injected);
+        let (charge, waiting) = (Pool::charge(length), self.core.pool.waiting(to));
         let all = self.core.pool.held() + charge;
         if waiting + charge > limit || all > limit.saturating_mul(INJECT_PEERS) {
             return Err(PmlError::InjectFull { waiting });
         }
-        Ok(self.core.buffer_for(to, length))
+        Ok(self.core.pool.hold(to, length))
     }
 
     /// Everything that the fast path does not do.

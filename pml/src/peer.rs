@@ -15,8 +15,6 @@ pub(crate) struct Peer {
     pub(crate) backlog: Backlog,
     /// Messages that arrived ahead of an earlier one.
     pub(crate) held: Ahead<UnexpectedIndex>,
-    /// Bytes of injected messages that wait for it.
-    pub(crate) injected: usize,
     /// What the peer reported as consumed.
     reported: u64,
     /// What kept and held messages were charged.

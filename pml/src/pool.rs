@@ -1,5 +1,9 @@
 //! Buffers for bytes that no receive waits for yet, in size classes, kept and used again.
 
+use std::collections::HashMap;
+
+use crate::rank::Rank;
+
 /// The smallest class holds 64 bytes, each further one twice as many.
 const FIRST: u32 = 6;
 /// The largest class that is kept: 1 MiB.
@@ -34,6 +38,8 @@ pub(crate) struct Pool {
     classes: [Vec<Box<[u8]>>; (LAST - FIRST + 1) as usize],
     /// Bytes in buffers that hold messages to be sent.
     held: usize,
+    /// Those of them that wait for each peer: a table of its own, since an idle peer is to cost nothing.
+    waiting: HashMap<Rank, usize>,
 }
 
 impl Pool {
@@ -41,6 +47,7 @@ impl Pool {
         Self {
             classes: Default::default(),
             held: 0,
+            waiting: HashMap::new(),
         }
     }
 
@@ -73,15 +80,29 @@ impl Pool {
         length.max(1 << FIRST)
     }
 
-    /// A buffer for `length` bytes of a message to be sent.
-    pub(crate) fn hold(&mut self, length: usize) -> Buffer {
-        self.held += Self::charge(length);
+    /// Bytes in buffers that hold messages to be sent to a rank.
+    pub(crate) fn waiting(&self, to: Rank) -> usize {
+        self.waiting.get(&to).copied().unwrap_or(0)
+    }
+
+    /// A buffer for `length` bytes of a message to be sent to a rank.
+    pub(crate) fn hold(&mut self, to: Rank, length: usize) -> Buffer {
+        let charge = Self::charge(length);
+        self.held += charge;
+        *self.waiting.entry(to).or_default() += charge;
         self.take(length)
     }
 
-    /// Takes a buffer back that held `used` bytes of a message to be sent.
-    pub(crate) fn release(&mut self, buffer: Buffer, used: usize) {
-        self.held = self.held.saturating_sub(Self::charge(used));
+    /// Takes a buffer back that held `used` bytes of a message to be sent to a rank.
+    pub(crate) fn release(&mut self, to: Rank, buffer: Buffer, used: usize) {
+        let charge = Self::charge(used);
+        self.held = self.held.saturating_sub(charge);
+        if let Some(waiting) = self.waiting.get_mut(&to) {
+            *waiting = waiting.saturating_sub(charge);
+            if *waiting == 0 {
+                self.waiting.remove(&to);
+            }
+        }
         self.give(buffer);
     }
 

@@ -225,7 +225,7 @@ impl<M: Message> Pml<M> {
             }
             return sent;
         }
-        let mut buffer = self.core.buffer_for(rank, body.len());
+        let mut buffer = self.core.pool.hold(rank, body.len());
         buffer.bytes_mut()[..body.len()].copy_from_slice(body);
         let record = self.core.requests.record(id.index());
         record.set_seq(header.seq.get());
