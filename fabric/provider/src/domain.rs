@@ -519,6 +519,9 @@ impl<'a> Leave<'a> {
             let state = unsafe { &mut *self.domain.state.get() };
             Ok(c_int::from(state.member.close_pass(self.until)))
         });
+        if passed != 0 && Instant::now() >= self.until {
+            log::warn(FI_LOG_DOMAIN, &exit::unsent("the end of the process"));
+        }
         passed != 0
     }
 
@@ -528,9 +531,11 @@ impl<'a> Leave<'a> {
     fn gives_up(&self) -> bool {
         let is_over = !self.is_sure || is_single_threaded() || Instant::now() >= self.until;
         if is_over {
-            log::info(FI_LOG_DOMAIN, || {
-                "the end of the process: a call is under way, so what was accepted is not sent".to_owned()
-            });
+            log::warn(
+                FI_LOG_DOMAIN,
+                "the end of the process: a call is under way, so what was accepted is not sent; call exit outside of \
+                 handlers of signals",
+            );
         }
         is_over
     }

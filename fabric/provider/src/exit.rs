@@ -34,6 +34,14 @@ pub(crate) fn forget(domain: &Domain) -> bool {
     open.len() < before
 }
 
+/// States that something which was accepted is lost.
+pub(crate) fn unsent(call: &str) -> String {
+    format!(
+        "{call}: some messages that were accepted have not left in time and are lost: their peers make no calls, or do not receive; \
+         FI_DOORBELL_CLOSE gives more time"
+    )
+}
+
 /// Ends all domains that are open. They stay where they are: a thread of the client may still use them.
 pub(crate) fn leave_all() {
     let began = Instant::now();

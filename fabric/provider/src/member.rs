@@ -4,6 +4,7 @@ use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use doorbell_fabric::event::DownReason;
 use doorbell_job::Config;
 use doorbell_job::error::Error;
 use doorbell_job::lobby::{Address, MemberCounters, PeerId, PmlMember};
@@ -202,6 +203,8 @@ impl Member {
         };
         let why = match (reason, self.inner.trouble(rank)) {
             (LostReason::Unmet, Some(trouble)) => trouble.to_owned(),
+            // Its line at the desk has ended.
+            (LostReason::Peer(DownReason::Control), _) => "its process or its domain has ended".to_owned(),
             _ => reason.as_str().to_owned(),
         };
         format!("{name}{over} is lost: {why}")

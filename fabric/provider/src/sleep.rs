@@ -267,6 +267,22 @@ impl State {
         }
     }
 
+    /// Makes a pass at some of the calls that need none: a client whose calls never need one, since all that
+    /// it sends leaves at once, has to learn of a peer's end all the same.
+    #[inline(always)]
+    pub(crate) fn look_seldom(&mut self) {
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(KEEP) {
+            self.look_and_keep();
+        }
+    }
+
+    #[cold]
+    fn look_and_keep(&mut self) {
+        self.member.poll();
+        self.keep();
+    }
+
     #[cold]
     fn keep(&mut self) {
         self.keep_member();

@@ -272,7 +272,10 @@ impl State {
         }
         let queue = self.queues.get_mut(index).ok_or(Errno(FI_EINVAL))?;
         match queue.read(outlet) {
-            Some(read) => read,
+            Some(read) => {
+                self.look_seldom();
+                read
+            }
             None => self.read_what_ends(index, outlet),
         }
     }

@@ -22,7 +22,7 @@ use crate::errno::{Answer, Errno, Result, check_flags};
 use crate::object::{self, Head, Held, Object, Uses, find, give, publish, take_back, this};
 use crate::ops::Mark;
 use crate::refuse::{self, Table};
-use crate::{log, msg, tagged};
+use crate::{exit, log, msg, tagged};
 
 /// How long a close waits, after that, until no memory of operations that it has given up is touched.
 const ABORTS: Duration = Duration::from_secs(2);
@@ -523,8 +523,13 @@ fn shut(object: &EndpointObject) {
     let until = Instant::now() + object.domain.linger();
     // In parts, so that other threads get their turns; a refusal of the fence ends it.
     let leaves = || object.run::<c_int>(call, |state| Ok(c_int::from(!state.push_out(number.0, PASSES))));
-    while leaves() > 0 && Instant::now() < until {
+    let mut stays = leaves() > 0;
+    while stays && Instant::now() < until {
         std::thread::yield_now();
+        stays = leaves() > 0;
+    }
+    if stays {
+        log::warn(FI_LOG_EP_CTRL, &exit::unsent(call));
     }
     let until = Instant::now() + ABORTS;
     let aborts = || object.run::<c_int>(call, |state| Ok(c_int::from(!state.give_up(number))));

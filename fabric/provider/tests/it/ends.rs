@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use libfabric_sys::*;
 use rustix::process::{Resource, Rlimit};
 
-use crate::client::{Client, Room, Wants, name_of, pattern, queue, read, until};
+use crate::client::{Client, Found, Room, Wants, name_of, pattern, queue, read, until};
 use crate::pair::{Role, run, run_killed, run_printed, run_with};
 
 /// Messages of [`BYTES`]: more than a peer's window of 4 MiB, and not more than may wait behind it.
@@ -272,6 +272,47 @@ fn operations_of_a_killed_peer_fail_with_a_text() {
                     None::<()>
                 });
             }
+        },
+    );
+}
+
+/// Whether a process has closed what it had.
+fn has_ended(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.map_or(true, |stat| {
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+    })
+}
+
+/// Each send leaves at once, and each read finds its entry: no call has to look for what else there is.
+#[test]
+fn the_end_of_a_peer_is_noticed_by_one_that_only_sends() {
+    run_killed(
+        "ends::the_end_of_a_peer_is_noticed_by_one_that_only_sends",
+        |mut role, library| {
+            let client = Client::meet(&mut role, library, &Wants::default());
+            if !role.is_first() {
+                client.expect(&pattern(8, 1), None);
+                role.exchange(&std::process::id().to_le_bytes());
+                return until("it is killed", || {
+                    client.read();
+                    None::<()>
+                });
+            }
+            client.send(&pattern(8, 1), None);
+            let pid = u32::from_le_bytes(role.exchange(&[0; 4]).try_into().unwrap()) as i32;
+            // SAFETY: a process of this test.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            until("it ends", || has_ended(pid).then_some(()));
+            // Fewer than its memory holds, after which each send would wait, and look. Sockets are looked at
+            // every 5 ms.
+            let noticed = (0..256).find(|number| {
+                std::thread::sleep(Duration::from_millis(1));
+                client.post(&[1; 8], Some(1), *number);
+                matches!(client.next(), Found::Failure(_))
+            });
+            assert!(noticed.is_some_and(|sends| sends > 0), "{noticed:?}");
+            drop(role);
         },
     );
 }
