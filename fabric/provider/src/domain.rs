@@ -533,8 +533,8 @@ impl<'a> Leave<'a> {
         if is_over {
             log::warn(
                 FI_LOG_DOMAIN,
-                "the end of the process: a call is under way, so what was accepted is not sent; call exit outside of \
-                 handlers of signals",
+                "the end of the process: a call is under way, so what was accepted is not sent; call exit \
+                 outside of handlers of signals",
             );
         }
         is_over

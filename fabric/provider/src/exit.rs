@@ -37,8 +37,8 @@ pub(crate) fn forget(domain: &Domain) -> bool {
 /// States that something which was accepted is lost.
 pub(crate) fn unsent(call: &str) -> String {
     format!(
-        "{call}: some messages that were accepted have not left in time and are lost: their peers make no calls, or do not receive; \
-         FI_DOORBELL_CLOSE gives more time"
+        "{call}: some messages that were accepted have not left in time and are lost: their peers make no \
+         calls, or do not receive; FI_DOORBELL_CLOSE gives more time"
     )
 }
 

@@ -38,7 +38,7 @@ fn a_receive_needs_a_sender_where_that_was_asked_for() {
         |library| {
             let mut all = Everything::open(library);
             let me = all.insert_oneself();
-            let nobody = 77;
+            let unknown = 77;
             let wrong = -(FI_EINVAL as isize);
             for (caps, expected) in [
                 (0, [0, 0, 0, 0]),
@@ -63,9 +63,9 @@ fn a_receive_needs_a_sender_where_that_was_asked_for() {
                 };
                 let found = [
                     untagged(FI_ADDR_UNSPEC),
-                    untagged(nobody),
+                    untagged(unknown),
                     tagged(FI_ADDR_UNSPEC),
-                    tagged(nobody),
+                    tagged(unknown),
                 ];
                 assert_eq!(found, expected, "{caps:#x}");
                 assert_eq!((untagged(me), tagged(me)), (0, 0), "{caps:#x}");
