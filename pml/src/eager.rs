@@ -233,7 +233,7 @@ impl<M: Message> Pml<M> {
         if self.core.hot.get(to).is_none() {
             return Err(self.no_such_rank(to));
         }
-        // One that is refused for now is sent when the peer is met.
+        // One that is refused by the bound below is sent again by its caller, when the peer is met.
         self.core.want(to);
         let (length, limit) = (to_usize(length), self.core.config.inject_limit);
         if length > limit {
