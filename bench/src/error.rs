@@ -188,21 +188,7 @@ impl BenchError {
 /// Formats an error of the engine as one sentence: what failed, and what to do next, unless the error names
 /// it already.
 pub fn sentence(error: &doorbell::Error) -> String {
-    const SHOWS_RAILS: &str = "`doorbell info`";
-    let text = error.to_string();
-    let remedy = error.remedy();
-    // A rail's error ends with its own remedy.
-    let said = matches!(error, doorbell::Error::Rail(_) | doorbell::Error::Oob(_))
-        || text.contains(remedy)
-        || (remedy.contains(SHOWS_RAILS) && text.contains(SHOWS_RAILS));
-    if said {
-        return text;
-    }
-    // The lines after the sentence stand by themselves.
-    match text.split_once('\n') {
-        Some((sentence, lines)) => format!("{sentence}; {remedy}\n{lines}"),
-        None => format!("{text}; {remedy}"),
-    }
+    error.sentence()
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::caps::Capabilities;
 use crate::error::RailError;
-use crate::name::{KINDS, RailName};
+use crate::name::{KINDS, NAMED_KINDS, RailName};
 use crate::nearest::distance;
 
 /// A kind of driver, as discovery sees it.
@@ -326,9 +326,10 @@ impl Discovery {
         let report = self.kinds.iter().find(|report| report.kind == name.kind());
         let (reason, remedy) = match report.map(|report| (&report.outcome, &report.candidates)) {
             Some((Outcome::Failed { reason, remedy }, _)) => (reason.clone(), remedy.clone()),
-            Some((Outcome::NotBuilt { reason }, _)) => {
-                (reason.clone(), "name a rail of another kind".to_owned())
-            }
+            Some((Outcome::NotBuilt { reason }, _)) => (
+                reason.clone(),
+                format!("name a rail of another kind: {}", NAMED_KINDS.join(", ")),
+            ),
             Some((Outcome::Probed, others)) if !others.is_empty() => {
                 let mut names: Vec<&str> = others.iter().map(|one| one.rail.as_str()).collect();
                 names.sort_by_key(|other| distance(name.as_str(), other));

@@ -12,8 +12,9 @@ use std::process::{ExitCode, Termination};
 use thiserror::Error;
 
 use crate::limits::{Limit, Resource};
-use crate::name::KINDS;
+use crate::name::NAMED_KINDS;
 use crate::nearest::nearest;
+use crate::shown::shown;
 
 /// The exit status of a doorbell program.
 ///
@@ -88,7 +89,7 @@ pub struct Help {
 #[non_exhaustive]
 pub enum RailError {
     /// The name starts with no known kind of driver.
-    #[error("`{given}` is not a kind of rail{} (kinds: {})", suggestion(nearest), KINDS.join(", "))]
+    #[error("`{}` is not a kind of rail{} (kinds: {})", shown(given), suggestion(nearest), NAMED_KINDS.join(", "))]
     UnknownKind {
         /// The given name.
         given: String,
@@ -220,7 +221,7 @@ impl RailError {
         let kind = given.split(':').next().unwrap_or(given);
         Self::UnknownKind {
             given: given.to_owned(),
-            nearest: nearest(kind, KINDS),
+            nearest: nearest(kind, NAMED_KINDS),
         }
     }
 
@@ -446,6 +447,20 @@ mod tests {
         );
         let far = RailError::unknown_kind("qqqqqqqq").to_string();
         assert!(!far.contains("nearest") && far.contains("kinds: shm"), "{far}");
+    }
+
+    #[test]
+    fn kinds_without_a_driver_are_not_suggested_and_a_long_name_is_cut() {
+        for given in ["qqqqqqqq", "verb", "ofl", "simm"] {
+            let said = RailError::unknown_kind(given).to_string();
+            assert!(said.ends_with("(kinds: shm, udp, xdp, usnic, igbvf)"), "{said}");
+            assert!(!said.contains("`verbs`") && !said.contains("`ofi`"), "{said}");
+        }
+        let long = RailError::unknown_kind(&format!("a\n{}", "b".repeat(100))).to_string();
+        assert!(
+            long.starts_with("`a\\nbbb") && long.chars().count() < 150,
+            "{long}"
+        );
     }
 
     /// Makes one of each variant; a new one is added here because `order` does not compile without it.

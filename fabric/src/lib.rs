@@ -95,6 +95,7 @@ pub mod process;
 pub mod rail;
 pub mod recorder;
 pub mod select;
+pub mod shown;
 pub mod signals;
 pub mod time;
 pub mod timers;

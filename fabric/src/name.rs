@@ -12,6 +12,10 @@ pub const KINDS: [&str; 9] = [
     "shm", "udp", "xdp", "usnic", "igbvf", "verbs", "ofi", "portals", "sim",
 ];
 
+/// The kinds whose rails can be named in a list of rails, which refusals suggest: the others have no driver,
+/// or no rails between processes.
+pub const NAMED_KINDS: [&str; 5] = ["shm", "udp", "xdp", "usnic", "igbvf"];
+
 /// A rail's configured name: the driver's kind and what it is to use. In files and messages it is its text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use doorbell_am::{AmError, BootError, Unclean};
 use doorbell_fabric::error::{Exit, RailError};
+use doorbell_fabric::shown::shown;
 use doorbell_oob::{LaunchError, OobError};
 use thiserror::Error;
 
@@ -211,7 +212,7 @@ fn below(lines: &[String]) -> String {
 #[non_exhaustive]
 pub enum Error {
     /// A setting or variable that does not exist.
-    #[error("there is no {kind} `{given}`{place}{}", suggestion(nearest))]
+    #[error("there is no {kind} `{}`{place}{}", shown(given), suggestion(nearest))]
     UnknownName {
         /// The kind of name.
         kind: &'static str,
@@ -223,7 +224,7 @@ pub enum Error {
         place: String,
     },
     /// A value that a setting does not accept.
-    #[error("`{given}` is no value for {name} ({origin}): expected {expected}")]
+    #[error("`{}` is no value for {name} ({origin}): expected {expected}", shown(given))]
     BadValue {
         /// The setting's name.
         name: &'static str,
@@ -647,6 +648,26 @@ impl Error {
         }
     }
 
+    /// Formats the error as one sentence: what failed, and what to do next, unless the error names it
+    /// already.
+    pub fn sentence(&self) -> String {
+        const SHOWS_RAILS: &str = "`doorbell info`";
+        let text = self.to_string();
+        let remedy = self.remedy();
+        // A rail's error ends with its own remedy.
+        let said = matches!(self, Self::Rail(_) | Self::Oob(_))
+            || text.contains(remedy)
+            || (remedy.contains(SHOWS_RAILS) && text.contains(SHOWS_RAILS));
+        if said {
+            return text;
+        }
+        // The lines after the sentence stand by themselves.
+        match text.split_once('\n') {
+            Some((sentence, lines)) => format!("{sentence}; {remedy}\n{lines}"),
+            None => format!("{text}; {remedy}"),
+        }
+    }
+
     /// Returns the exit status of a program that ends because of this: one list for all programs of doorbell.
     pub fn exit(&self) -> Exit {
         match self {
@@ -760,6 +781,33 @@ mod tests {
             ranks(&(0..100).collect::<Vec<_>>()),
             "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 92 more"
         );
+    }
+
+    #[test]
+    fn a_given_text_is_one_short_line() {
+        let given = format!("x\nINJECTED {}", "0".repeat(300));
+        let bad = Error::BadValue {
+            name: "wait.close",
+            given: given.clone(),
+            origin: "FI_DOORBELL_CLOSE".to_owned(),
+            expected: "a time".to_owned(),
+        };
+        let unknown = Error::UnknownName {
+            kind: "setting",
+            given,
+            nearest: String::new(),
+            place: String::new(),
+        };
+        for said in [bad.sentence(), unknown.sentence()] {
+            assert!(
+                said.contains("`x\\nINJECTED 000") && !said.contains('\n'),
+                "{said}"
+            );
+            assert!(
+                said.chars().count() < 220 && said.contains("`doorbell info --config`"),
+                "{said}"
+            );
+        }
     }
 
     #[test]

@@ -40,9 +40,13 @@ pub(crate) struct Held {
 /// The PCI address that a rail is named by.
 pub(crate) fn bdf_of(name: &RailName) -> Result<Bdf, RailError> {
     name.object().parse().map_err(|_| {
+        let reason = match name.object() {
+            "" => "its name has no function behind the kind".to_owned(),
+            object => format!("`{object}` is no PCI address"),
+        };
         unusable(
             name,
-            format!("`{}` is no PCI address", name.object()),
+            reason,
             "name the rail as igbvf:0000:01:10.0; `doorbell doctor` lists the functions of this machine",
         )
     })

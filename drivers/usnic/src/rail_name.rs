@@ -52,10 +52,10 @@ impl Object {
     /// Why it is neither, as a part of a sentence.
     pub fn parse(text: &str) -> Result<Self, String> {
         let Some(rest) = text.strip_prefix(MODEL) else {
-            return text
-                .parse()
-                .map(Self::Pci)
-                .map_err(|_| format!("`{text}` is no PCI address, and does not begin with `{MODEL}`"));
+            return text.parse().map(Self::Pci).map_err(|_| match text {
+                "" => "its name has no function behind the kind".to_owned(),
+                _ => format!("`{text}` is no PCI address, and does not begin with `{MODEL}`"),
+            });
         };
         let wrong =
             || format!("`{text}` names no function of a model: model/DIR/vf0, model/DIR/vf* or model/DIR/pf");
@@ -239,6 +239,12 @@ mod tests {
         ] {
             assert!(of(bad).is_err(), "{bad}");
         }
+        let bare: RailName = "usnic".parse().unwrap();
+        let said = Object::of(&bare).unwrap_err().to_string();
+        assert!(
+            said.contains("its name has no function behind the kind; name the rail as usnic:0000:3b:00.1"),
+            "{said}"
+        );
         let name: RailName = "usnic:eth0".parse().unwrap();
         let said = Object::of(&name).unwrap_err().to_string();
         assert!(

@@ -67,7 +67,7 @@ fn find(level: Level, place: &names::Place, mut hints: Option<&mut attributes::H
         rules::check_kind(hints).map_err(refused)?;
     }
     let config = params::config().map_err(|error| {
-        log::warn(FI_LOG_CORE, &error.to_string());
+        log::warn(FI_LOG_CORE, &error.sentence());
         Errno(FI_ENODATA)
     })?;
     let (format, addresses) = names::addresses(place, hints.as_deref_mut()).map_err(refused)?;

@@ -7,6 +7,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::net::IpAddr;
 use std::ptr;
 
+use doorbell_fabric::shown::shown;
 use libfabric_sys::*;
 
 use super::attributes::Hints;
@@ -57,10 +58,10 @@ impl Place {
             return Ok(None);
         }
         let found = self.look_up(family)?;
-        let node = || self.node.as_deref().unwrap_or(c"").to_string_lossy().into_owned();
+        let node = || self.node.as_deref().unwrap_or(c"").to_string_lossy();
         let Some(name) = found.iter().find(|name| is_here(name.ip)) else {
             let possible = "an address of this host: the rails that are offered lead to no other one";
-            return Err(Clash::new("node", node(), possible));
+            return Err(Clash::new("node", shown(&node()), possible));
         };
         if name.port == 0 && !self.is_source {
             return Err(Clash::new("service", "none", "a port beside the node"));
@@ -97,7 +98,7 @@ impl Place {
             let text = unsafe { CStr::from_ptr(text) };
             let shown = [&self.node, &self.service].map(|text| {
                 let text = text.as_deref().unwrap_or(c"");
-                text.to_string_lossy().into_owned()
+                shown(&text.to_string_lossy())
             });
             let hint = if self.node.is_some() { "node" } else { "service" };
             let possible = format!("no such name ({})", text.to_string_lossy());

@@ -1,6 +1,7 @@
 //! The rules by which hints are judged.
 #![forbid(unsafe_code)]
 
+use doorbell_fabric::shown::shown;
 use libfabric_sys::*;
 
 use super::attributes::{Attributes, Hints, RULES};
@@ -135,7 +136,7 @@ pub(crate) fn check_kind(hints: &Hints) -> Result<(), Clash> {
     }
     let name = |hint, given: &Option<std::ffi::CString>, ours: &str| match given {
         Some(given) if given.to_bytes() != ours.as_bytes() => {
-            Err(Clash::new(hint, given.to_string_lossy(), ours))
+            Err(Clash::new(hint, shown(&given.to_string_lossy()), ours))
         }
         _ => Ok(()),
     };
@@ -161,7 +162,7 @@ pub(crate) fn check(hints: Option<&Hints>, entry: &Entry, level: Level) -> Resul
     {
         return Err(Clash::new(
             "domain_attr.name",
-            name.to_string_lossy(),
+            shown(&name.to_string_lossy()),
             entry.domain.to_string_lossy(),
         ));
     }

@@ -89,6 +89,14 @@ fn a_rail_that_is_not_there_is_one_line_and_no_other_rail() {
         ("shm,udp:no-such-name", "udp:lo"),
         ("shm,shm", "twice"),
         ("ofi:tcp", "`ofi:tcp`"),
+        (
+            "verbs:mlx5_0",
+            "name a rail of another kind: shm, udp, xdp, usnic, igbvf",
+        ),
+        ("nothing", "(kinds: shm, udp, xdp, usnic, igbvf)"),
+        ("usnic", "its name has no function behind the kind"),
+        ("igbvf", "its name has no function behind the kind"),
+        ("a\nFI_DOORBELL_RAILS", "`a\\nFI_DOORBELL_RAILS` is no value"),
     ] {
         let mut command = Command::new("fi_info");
         let output = with_provider(command.args(["-p", "doorbell"]))
@@ -103,5 +111,37 @@ fn a_rail_that_is_not_there_is_one_line_and_no_other_rail() {
             .filter(|other| other.contains("FI_DOORBELL_RAILS"))
             .collect();
         assert!(ours.len() == 1 && ours[0].contains(line), "{rails}: {printed}");
+    }
+}
+
+#[test]
+fn a_setting_that_is_not_there_is_one_line_with_the_next_step() {
+    let test = "loading::a_setting_that_is_not_there_is_one_line_with_the_next_step";
+    if let Some(reason) = lacking("fi_info", "libfabric-bin") {
+        return skipped(test, &reason);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("d.toml");
+    for (text, line) in [
+        ("[pml]\neagr = 1\n", "the nearest is `pml.eager`"),
+        (
+            "[zzzz]\nzzzzzzzzzz = 1\n",
+            "there is no setting `zzzz.zzzzzzzzzz`",
+        ),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let mut command = Command::new("fi_info");
+        let output = with_provider(command.args(["-p", "doorbell"]))
+            .env("FI_DOORBELL_CONFIG", &file)
+            .env("FI_LOG_LEVEL", "warn")
+            .output()
+            .unwrap();
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        let ours = printed.lines().find(|line| line.contains("there is no setting"));
+        let ours = ours.unwrap_or_else(|| panic!("{printed}"));
+        assert!(
+            ours.contains(line) && ours.contains("`doorbell info --config`"),
+            "{ours}"
+        );
     }
 }
