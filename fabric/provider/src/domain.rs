@@ -2,6 +2,7 @@
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int, c_void};
+use std::io;
 use std::ptr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -256,7 +257,7 @@ unsafe fn enter(
     // SAFETY: an entry of fi_getinfo(3), or null.
     let wanted = unsafe { Wanted::read(info) }?;
     let refuse = |error: doorbell_job::Error| {
-        log::warn(FI_LOG_DOMAIN, &format!("fi_domain: {error}; {}", error.remedy()));
+        log::warn(FI_LOG_DOMAIN, &format!("fi_domain: {}", error.sentence()));
         errno_of(&error)
     };
     let config = params::config().map_err(refuse)?;
@@ -302,12 +303,12 @@ unsafe fn enter(
     Ok(0)
 }
 
-/// Returns the number for an error of the member.
+/// Returns the number for an error of the member: the system's, where a call of the system has failed.
 fn errno_of(error: &doorbell_job::Error) -> Errno {
-    match error {
-        doorbell_job::Error::Io { source, .. } => Errno(source.raw_os_error().unwrap_or(FI_EIO)),
-        _ => Errno(FI_EIO),
-    }
+    let first: &(dyn std::error::Error + 'static) = error;
+    let number = std::iter::successors(Some(first), |error| error.source())
+        .find_map(|error| error.downcast_ref::<io::Error>()?.raw_os_error());
+    Errno(number.unwrap_or(FI_EIO))
 }
 
 /// What a domain is opened with, of an entry of fi_getinfo(3).
@@ -381,7 +382,7 @@ impl Wanted {
 /// `FI_EINVAL` for another one.
 fn check_rails(name: &CStr) -> Result<()> {
     let config = params::config().map_err(|error| {
-        log::warn(FI_LOG_DOMAIN, &format!("fi_domain: {error}; {}", error.remedy()));
+        log::warn(FI_LOG_DOMAIN, &format!("fi_domain: {}", error.sentence()));
         Errno(FI_EINVAL)
     })?;
     let ours = offer::rail_set(&config);

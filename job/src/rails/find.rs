@@ -1,7 +1,7 @@
 //! Discovers the rails of this machine, and opens those that the configuration names.
 
 use doorbell_fabric::addr::RailAddress;
-use doorbell_fabric::discover::{Candidate, Discovery, Driver, Outcome};
+use doorbell_fabric::discover::{Candidate, Discovery, Driver, Outcome, Report};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::Rail;
@@ -164,7 +164,15 @@ pub fn open_all(config: &Config) -> Result<(Vec<AnyRail>, Vec<Candidate>), Error
     let found = discover(config);
     let named = &config.rails.list.get().0;
     for name in named {
-        found.named(name)?;
+        if let Err(error) = found.named(name) {
+            // Discovery has the system's error as a text; opening has its number, too.
+            let of_system = |report: &Report| {
+                report.kind == name.kind() && matches!(report.outcome, Outcome::Failed { .. })
+            };
+            let opens = matches!(name.kind(), "shm" | "udp") && found.kinds.iter().any(of_system);
+            let opened = opens.then(|| AnyRail::open(name, config).err()).flatten();
+            return Err(opened.unwrap_or_else(|| error.into()));
+        }
     }
     no_rail_twice(config, &found)?;
     let mut rails = Vec::new();

@@ -234,3 +234,43 @@ fn an_entry_of_other_rails_opens_no_domain() {
         assert_eq!(refused.unwrap_err(), -FI_EINVAL);
     });
 }
+
+#[test]
+fn a_domain_without_descriptors_is_the_systems_number_and_its_advice_is_given_once() {
+    let test = "domains::a_domain_without_descriptors_is_the_systems_number_and_its_advice_is_given_once";
+    let printed = run_with(test, &[], |library| {
+        let opened = Opened::any(library);
+        let entry = opened.info.as_ptr().cast_mut();
+        let open = descriptors();
+        // The lowest one that is free: fewer than `more` can be had from there on.
+        let used = (0..).find(|number| !open.contains(number)).unwrap() as u64;
+        for more in 0..8 {
+            let limit = libc::rlimit {
+                rlim_cur: used + more,
+                rlim_max: 4096,
+            };
+            // SAFETY: a structure of this function.
+            assert_eq!(
+                unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) },
+                0
+            );
+            // SAFETY: both are open.
+            let domain = try_open::<fid_domain>(|to| unsafe {
+                fi_domain(opened.fabric.0, entry, to, ptr::null_mut())
+            });
+            if let Err(number) = domain {
+                assert_eq!(number, -FI_EMFILE, "{more}");
+            }
+        }
+    });
+    if let Some(printed) = printed {
+        let lines: Vec<&str> = printed
+            .lines()
+            .filter(|line| line.contains("fi_domain: "))
+            .collect();
+        assert!(lines.len() > 2, "{printed}");
+        for line in lines {
+            assert_eq!(line.matches("ulimit -n").count(), 1, "{line}");
+        }
+    }
+}
