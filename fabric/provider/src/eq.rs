@@ -14,6 +14,7 @@ use libfabric_sys::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno as System;
 
+use crate::ep::limits;
 use crate::errno::{Errno, Result};
 use crate::fabric::{self, Fabric};
 use crate::fence::Fence;
@@ -226,6 +227,7 @@ pub(crate) unsafe extern "C" fn open(
         if attributes.flags & !(FI_WRITE | FI_AFFINITY) != 0 {
             return Err(Errno(FI_EBADFLAGS));
         }
+        limits::check("fi_eq_open: a size", attributes.size, limits::EVENTS)?;
         let waits = make_waits(&attributes)?;
         let object = Box::new(EventQueue {
             head: Head::new(fid_eq {

@@ -10,6 +10,7 @@ use libfabric_sys::*;
 use super::VectorIndex;
 use crate::address::{Format, Given, Name, SocketName};
 use crate::domain::{self, Domain, State};
+use crate::ep::limits;
 use crate::eq::EventQueue;
 use crate::errno::{Errno, Result};
 use crate::info::names;
@@ -113,6 +114,7 @@ unsafe fn make(
         // No vector is shared between processes.
         return Err(Errno(FI_ENOSYS));
     }
+    limits::check("fi_av_open: a count", wanted.count, limits::ADDRESSES)?;
     let room = if wanted.count == 0 {
         params::universe()
     } else {

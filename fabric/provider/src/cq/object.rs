@@ -9,6 +9,7 @@ use super::entry::Format;
 use super::outlet::{Outlet, QueueIndex};
 use crate::bell::Bell;
 use crate::domain::{self, Domain, State};
+use crate::ep::limits;
 use crate::errno::{Errno, Result, check_flags, checked};
 use crate::object::{Held, give, this};
 use crate::refuse::Table;
@@ -146,6 +147,7 @@ unsafe fn make(
     }
     // SAFETY: the caller's wait set, or null.
     let set = unsafe { wait.set(set) }?;
+    limits::check("fi_cq_open: a size", size, limits::ENTRIES)?;
     let bell = state.bell_for(wait, set)?;
     let index = state.queues.add(format, size, bell)?;
     if !attributes.is_null() {

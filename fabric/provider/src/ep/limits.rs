@@ -1,5 +1,10 @@
 //! The limits, as getinfo reports them and as calls keep them.
 
+use libfabric_sys::{FI_EINVAL, FI_LOG_CORE};
+
+use crate::errno::{Errno, Result};
+use crate::log;
+
 /// Bytes that a call may take over at once: `inject_size`.
 pub(crate) const INJECT: usize = 4096;
 /// Pieces of memory of one operation or registration: `iov_limit`.
@@ -13,6 +18,12 @@ pub(crate) const SENDS: usize = 1024;
 pub(crate) const RECEIVES: usize = 1024;
 /// The largest number of either that a client may want.
 pub(crate) const OPERATIONS: usize = 1 << 20;
+/// The most entries of a completion queue that a client may want.
+pub(crate) const ENTRIES: usize = 1 << 24;
+/// The most addresses of an address vector that a client may announce.
+pub(crate) const ADDRESSES: usize = 1 << 24;
+/// The most events of an event queue that a client may want.
+pub(crate) const EVENTS: usize = 1 << 20;
 /// A buffer for many messages is released when it has fewer bytes than this, unless the client sets another
 /// number.
 pub(crate) const MIN_MULTI: u64 = 64;
@@ -22,3 +33,18 @@ pub(crate) const ENDPOINTS: usize = doorbell_job::lobby::ENDPOINTS as usize;
 pub(crate) const QUEUES: u16 = u16::MAX;
 /// Counters of a domain, as above.
 pub(crate) const COUNTERS: u16 = u16::MAX;
+
+/// Checks a size that a client wants. Nothing is allocated by one that is refused.
+///
+/// # Errors
+/// `FI_EINVAL` for a larger one than is possible, which is a warning.
+pub(crate) fn check(what: &str, wanted: usize, most: usize) -> Result<()> {
+    if wanted <= most {
+        return Ok(());
+    }
+    log::warn(
+        FI_LOG_CORE,
+        &format!("{what} of {wanted} is refused: at most {most} is possible"),
+    );
+    Err(Errno(FI_EINVAL))
+}

@@ -202,6 +202,8 @@ impl Wanted {
             receive_flags = unsafe { (*rx).op_flags };
             sizes[1] = if size == 0 { sizes[1] } else { size };
         }
+        limits::check("fi_endpoint: a tx_attr.size", sizes[0], limits::OPERATIONS)?;
+        limits::check("fi_endpoint: an rx_attr.size", sizes[1], limits::OPERATIONS)?;
         flags::check(send_flags, flags::SEND_DEFAULTS)?;
         flags::check(receive_flags, flags::RECEIVE_DEFAULTS)?;
         Ok(Self {

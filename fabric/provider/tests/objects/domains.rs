@@ -274,3 +274,46 @@ fn a_domain_without_descriptors_is_the_systems_number_and_its_advice_is_given_on
         }
     }
 }
+
+#[test]
+fn sizes_that_cannot_be_are_refused_with_the_most_that_can() {
+    let test = "domains::sizes_that_cannot_be_are_refused_with_the_most_that_can";
+    let printed = run_with(test, &[], |library| {
+        let opened = Opened::any(library);
+        let (domain, null) = (opened.domain.0, ptr::null_mut());
+        for (size, is_possible) in [(1 << 40, false), (usize::MAX, false), (1 << 20, true)] {
+            let expected = if is_possible { None } else { Some(-FI_EINVAL) };
+            let mut cq = fi_cq_attr {
+                size,
+                ..Layout::zeroed()
+            };
+            // SAFETY: the domain is open, here and below.
+            let queue = try_open::<fid_cq>(|to| unsafe { fi_cq_open(domain, &raw mut cq, to, null) });
+            assert_eq!(queue.err(), expected, "cq {size}");
+            let mut av = fi_av_attr {
+                count: size,
+                ..Layout::zeroed()
+            };
+            // SAFETY: as above.
+            let vector = try_open::<fid_av>(|to| unsafe { fi_av_open(domain, &raw mut av, to, null) });
+            assert_eq!(vector.err(), expected, "av {size}");
+            let mut eq = fi_eq_attr {
+                size,
+                ..Layout::zeroed()
+            };
+            // SAFETY: the fabric is open.
+            let events =
+                try_open::<fid_eq>(|to| unsafe { fi_eq_open(opened.fabric.0, &raw mut eq, to, null) });
+            assert_eq!(events.err(), expected, "eq {size}");
+        }
+    });
+    if let Some(printed) = printed {
+        for line in [
+            "fi_cq_open: a size of 1099511627776 is refused: at most 16777216",
+            "fi_av_open: a count of 1099511627776 is refused: at most 16777216",
+            "fi_eq_open: a size of 1099511627776 is refused: at most 1048576",
+        ] {
+            assert!(printed.contains(line), "{line}: {printed}");
+        }
+    }
+}
