@@ -201,12 +201,16 @@ impl Member {
             0 => String::new(),
             _ => format!(" over {}", rails.join(", ")),
         };
-        let why = match (reason, self.inner.trouble(rank)) {
-            (LostReason::Unmet, Some(trouble)) => trouble.to_owned(),
-            // Its line at the desk has ended.
-            (LostReason::Peer(DownReason::Control), _) => "its process or its domain has ended".to_owned(),
-            _ => reason.as_str().to_owned(),
+        // The line of a process that has ended is closed at the desk.
+        let is_ended = matches!(reason, LostReason::Peer(DownReason::Control | DownReason::Died));
+        let (why, next) = match (reason, self.inner.trouble(rank)) {
+            (LostReason::Unmet, Some(trouble)) => (trouble, reason.advice()),
+            _ if is_ended => (
+                "its process or its domain has ended",
+                "see its last output, and with which status it ended",
+            ),
+            _ => (reason.as_str(), reason.advice()),
         };
-        format!("{name}{over} is lost: {why}")
+        format!("{name}{over} is lost: {why}; {next}")
     }
 }

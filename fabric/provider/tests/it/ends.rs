@@ -255,6 +255,10 @@ fn operations_of_a_killed_peer_fail_with_a_text() {
                     // SAFETY: a text.
                     let text = unsafe { std::ffi::CStr::from_ptr(text) }.to_str().unwrap();
                     assert!(text.contains("shm") && text.contains("is lost"), "{text}");
+                    assert!(
+                        text.ends_with("; see its last output, and with which status it ended"),
+                        "{text}"
+                    );
                 }
                 // Later ones, too; and an inject is refused.
                 client.post(&[1; 8], Some(1), 3);
