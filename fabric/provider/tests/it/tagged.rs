@@ -192,3 +192,30 @@ fn a_cancelled_receive_ends_so_and_takes_no_message() {
         },
     );
 }
+
+#[test]
+fn a_message_of_a_met_peer_is_found_by_a_handful_of_peeks_alone() {
+    run(
+        "tagged::a_message_of_a_met_peer_is_found_by_a_handful_of_peeks_alone",
+        |mut role, library| {
+            const PEEKS: usize = 4;
+            let client = Client::meet(&mut role, library, &Wants::default());
+            for size in [8, 4096] {
+                if role.is_first() {
+                    client.send(&pattern(size, 1), Some(1));
+                    client.send(&pattern(size, 2), Some(2));
+                    role.exchange(&[0; 4]);
+                } else {
+                    client.expect(&pattern(size, 1), Some(1));
+                    role.exchange(&[0; 4]);
+                    (0..PEEKS).for_each(|_| assert_eq!(look(&client, &[], 2, FI_PEEK, 7), 0));
+                    let found: Vec<Found> = (0..PEEKS).filter_map(|_| client.read()).collect();
+                    let is_entry = |one: &Found| matches!(one, Found::Entry(entry, _) if entry.len == size);
+                    assert!(found.iter().any(is_entry), "{found:?}");
+                    client.expect(&pattern(size, 2), Some(2));
+                }
+                role.meet(&client);
+            }
+        },
+    );
+}
