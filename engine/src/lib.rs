@@ -101,5 +101,5 @@ pub mod error {
 
 /// Processes with Portals interfaces that meet when one first needs the other.
 pub mod lobby {
-    pub use doorbell_job::lobby::{Card, Desk, PortalsMember as Member, Taken, finish};
+    pub use doorbell_job::lobby::{Address, Card, Desk, PortalsMember as Member, Taken, finish};
 }

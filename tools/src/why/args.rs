@@ -13,7 +13,8 @@ use crate::{exits, settings};
 #[command(after_help = concat!("\
 A number is a rank of a job that runs on this machine: the counter files of its other ranks show how their rails \
 to it are, and why each of the others was not chosen. 16 hexadecimal digits are the name of a process without a job, which \
-`doorbell counters` shows of those that have met it. Everything else is a host: the rails of this machine are judged by \
+`doorbell counters` shows of those that have met it; its address, as the log of the libfabric provider and fi_av_straddr print it \
+(doorbell://HOST/NAME), is taken, too. Everything else is a host: the rails of this machine are judged by \
 interface, address family and routing table towards all its addresses, and nothing is sent; with `--probe`, a \
 `doorbell pingpong --serve` that runs there (port 7117) is met, small and full frames are tried in both directions, and \
 latencies are measured. The verdict is no when no rail leads there, also where a named one does not exist; \
@@ -22,7 +23,7 @@ Examples:\n  doorbell why 10.0.0.2\n  doorbell why node7 --rail udp:eth0\n  door
 doorbell why 1 --job 4711 --json | jq '.from[].rails[].reason'\n  \
 doorbell why 10.0.0.2 --probe --rail udp:eth0 --key-file job.key"))]
 pub struct WhyArgs {
-    /// A rank, the name of a process without a job, an address, or the name of a host
+    /// A rank, the name or the address of a process without a job, or the address or the name of a host
     #[arg(value_name = "PEER")]
     pub(crate) peer: String,
     /// With a rank: only the view of this process, one of the job's ranks

@@ -12,10 +12,14 @@ mod rank;
 mod table;
 
 use std::fmt;
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::process::ExitCode;
 
 use doorbell::Unchosen;
+use doorbell::lobby::Address;
 use doorbell_fabric::error::Exit;
+use doorbell_fabric::shown::shown;
 use serde::Serialize;
 
 use crate::console;
@@ -135,11 +139,39 @@ enum Peer {
 }
 
 impl Peer {
-    /// Reads a rank, or the 16 hexadecimal digits of a name; `None` for a host.
-    fn of(text: &str) -> Option<Self> {
-        if let Ok(rank) = text.parse() {
-            return Some(Self::Rank(rank));
+    /// Reads a rank, the 16 hexadecimal digits of a name, or an address with such a name, as libfabric's
+    /// clients print it; `None` for a host.
+    ///
+    /// # Errors
+    /// An address of doorbell or of a socket in libfabric's form that has no name or port in it.
+    fn of(text: &str) -> Result<Option<Self>, ToolError> {
+        let odd = || {
+            ToolError::Usage(format!(
+                "`{}` is no address of a process: pass it as it was printed, doorbell://HOST/NAME or \
+                 fi_sockaddr_in://HOST:PORT, or its 16 hexadecimal digits NAME alone",
+                shown(text)
+            ))
+        };
+        if let Some(address) = text.strip_prefix("doorbell://") {
+            let name = address.split('/').nth(1).and_then(Self::by_name);
+            return name.map(Some).ok_or_else(odd);
         }
+        let sockets = ["fi_sockaddr_in://", "fi_sockaddr_in6://"];
+        if let Some(address) = sockets.iter().find_map(|prefix| text.strip_prefix(prefix)) {
+            let socket = address
+                .split('/')
+                .next()
+                .and_then(|part| part.parse::<SocketAddr>().ok());
+            let port = socket.and_then(|socket| NonZeroU16::new(socket.port()));
+            // The process that has taken the port.
+            let address = port.map(|port| Address::of_port(port, 0).to_string());
+            return address.map_or_else(|| Err(odd()), |address| Self::of(&address));
+        }
+        Ok(text.parse().ok().map(Self::Rank).or_else(|| Self::by_name(text)))
+    }
+
+    /// Reads the 16 hexadecimal digits of a name.
+    fn by_name(text: &str) -> Option<Self> {
         let is_name = text.len() == 16 && text.bytes().all(|letter| letter.is_ascii_hexdigit());
         let name = is_name.then(|| u64::from_str_radix(text, 16).ok()).flatten();
         name.map(Self::Member)
@@ -157,7 +189,7 @@ impl fmt::Display for Peer {
 
 /// Runs `doorbell why`.
 pub(crate) fn why(args: &WhyArgs) -> Result<ExitCode, ToolError> {
-    let why = match Peer::of(&args.peer) {
+    let why = match Peer::of(&args.peer)? {
         Some(peer) => {
             refuse(
                 args,
@@ -225,6 +257,47 @@ impl Why {
             from,
             remedy,
             unanswered: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_the_provider_is_the_process_that_has_it() {
+        let member = Some(Peer::Member(0x9a8b_7c6d_5e4f_3a2b));
+        for text in [
+            "9a8b7c6d5e4f3a2b",
+            "doorbell://5f0c1a2b3c4d5e6f/9a8b7c6d5e4f3a2b",
+            "doorbell://5f0c1a2b3c4d5e6f/9a8b7c6d5e4f3a2b/0",
+            "doorbell://5f0c1a2b3c4d5e6f/9a8b7c6d5e4f3a2b/127",
+        ] {
+            assert_eq!(Peer::of(text).unwrap(), member, "{text}");
+        }
+        let port = Some(Peer::Member(0x00db_0000_0000_240c));
+        for text in [
+            "fi_sockaddr_in://127.0.0.1:9228",
+            "fi_sockaddr_in://127.0.0.1:9228/3",
+            "fi_sockaddr_in6://[::1]:9228",
+        ] {
+            assert_eq!(Peer::of(text).unwrap(), port, "{text}");
+        }
+        assert_eq!(Peer::of("17").unwrap(), Some(Peer::Rank(17)));
+        assert_eq!(Peer::of("node7").unwrap(), None);
+        for text in [
+            "doorbell://",
+            "doorbell://5f0c1a2b3c4d5e6f",
+            "doorbell://5f0c1a2b3c4d5e6f/x\n",
+            "fi_sockaddr_in://127.0.0.1",
+            "fi_sockaddr_in://127.0.0.1:0",
+        ] {
+            let said = Peer::of(text).unwrap_err().to_string();
+            assert!(
+                said.contains("pass it as it was printed, doorbell://HOST/NAME") && !said.contains('\n'),
+                "{said}"
+            );
         }
     }
 }

@@ -197,14 +197,14 @@ mod tests {
     #[test]
     fn a_member_is_named_by_its_address_and_has_rails_of_this_end() {
         let name = "00a13e72f0e0b313";
-        let peer = Peer::of(name).unwrap();
+        let peer = Peer::of(name).unwrap().unwrap();
         assert_eq!(
             (peer, peer.to_string().as_str()),
             (Peer::Member(0xa1_3e72_f0e0_b313), name)
         );
         assert_eq!(
-            (Peer::of("17"), Peer::of("node17"), Peer::of("10.0.0.2")),
-            (Some(Peer::Rank(17)), None, None)
+            ["17", "node17", "10.0.0.2"].map(|text| Peer::of(text).unwrap()),
+            [Some(Peer::Rank(17)), None, None]
         );
         let plan = Plan::new().gauge(&format!("way.{name}.shm.state"), "");
         let file = CounterFile::create(&Place::Memory, NO_RANK, &plan).unwrap();
