@@ -1,5 +1,6 @@
 //! The chains of `doctor ofi`: whether libfabric loads our provider, and which clients would take it.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::chain::{Chain, Ended, Fix, Link, Walk};
@@ -20,9 +21,10 @@ pub(super) fn chains(places: &Places) -> Vec<Chain> {
             walk.broken("process", error.to_string(), "no process can be started", fix)
         })?;
         let (library, release) = library(walk, &runner, places)?;
-        let file = file(walk, places, &library)?;
+        let file = file(walk, places, &library, &release)?;
         load(walk, &runner, &file)?;
         filter(walk, std::env::var("FI_PROVIDER").ok().as_deref())?;
+        settings(walk, std::env::vars_os())?;
         taken = Some(getinfo(walk, &runner, &library, &release)?);
         Ok(())
     });
@@ -59,29 +61,31 @@ fn library(walk: &mut Walk, runner: &Runner, places: &Places) -> Result<(PathBuf
 }
 
 /// Returns the file of our provider that the library looks at.
-fn file(walk: &mut Walk, places: &Places, library: &Path) -> Result<PathBuf, Ended> {
-    for place in places.provider_places() {
-        let (path, is_there) = match &place {
-            Place::Folder(path) => (path, path.is_dir()),
-            Place::File(path) => (path, path.is_file()),
-        };
-        if !is_there {
-            return Err(walk.broken(
-                "path",
-                format!("FI_PROVIDER_PATH names {}, which is not there", path.display()),
-                "a folder was moved, or the name has an error",
-                vec![Fix::run(
-                    BUILD,
-                    "build and install the provider, and name that folder",
-                )],
-            ));
-        }
+fn file(walk: &mut Walk, places: &Places, library: &Path, release: &str) -> Result<PathBuf, Ended> {
+    let named = places.provider_places();
+    let is_file = |place: &Place| matches!(place, Place::File(_));
+    if !named.is_empty() && named.iter().all(is_file) && !takes_files(release) {
+        let value = places.provider_path.as_deref().unwrap_or_default();
+        return Err(walk.broken(
+            "path",
+            format!("FI_PROVIDER_PATH={value} names files alone, which libfabric {release} does not take"),
+            "`+` before a file came with libfabric 1.21",
+            vec![Fix::hand("name the file's folder, without the `+`")],
+        ));
     }
+    let missing: Vec<String> = named.iter().filter_map(missing).collect();
     let folder = library.parent().unwrap_or(library);
     let files = places.providers();
     let looked_at = || files.iter().filter(|file| places.reaches(folder, file).is_ok());
     if let Some(file) = looked_at().find(|file| found::bad_name(file).is_none()) {
-        walk.ok("path", format!("{} is where libfabric looks", file.display()));
+        let not_there = match &missing[..] {
+            [] => String::new(),
+            some => format!("; FI_PROVIDER_PATH also names {}, not there", some.join(", ")),
+        };
+        walk.ok(
+            "path",
+            format!("{} is where libfabric looks{not_there}", file.display()),
+        );
         return Ok(file.clone());
     }
     if let Some((file, wrong)) = looked_at().find_map(|file| Some((file, found::bad_name(file)?))) {
@@ -93,6 +97,17 @@ fn file(walk: &mut Walk, places: &Places, library: &Path) -> Result<PathBuf, End
             vec![Fix::run(
                 format!("mv {} {}", file.display(), good.display()),
                 "give it its name",
+            )],
+        ));
+    }
+    if !missing.is_empty() {
+        return Err(walk.broken(
+            "path",
+            format!("FI_PROVIDER_PATH names {}, not there", missing.join(", ")),
+            "a folder was moved, or the name has an error",
+            vec![Fix::run(
+                BUILD,
+                "build and install the provider, and name that folder",
             )],
         ));
     }
@@ -114,10 +129,64 @@ fn file(walk: &mut Walk, places: &Places, library: &Path) -> Result<PathBuf, End
         format!("{} is there, and libfabric does not look at it", any.display()),
         reason,
         vec![Fix::run(
-            format!("export FI_PROVIDER_PATH={}", parent.display()),
+            format!("export FI_PROVIDER_PATH={}", places.path_with(parent)),
             "name the folder",
         )],
     ))
+}
+
+/// Whether a release of libfabric takes `+FILE` in `FI_PROVIDER_PATH`: from 1.21 on.
+fn takes_files(release: &str) -> bool {
+    let mut numbers = release
+        .split('.')
+        .map(|number| number.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (1, 21)
+}
+
+/// Returns a place's path where nothing of its kind is there: libfabric goes on to the next one.
+fn missing(place: &Place) -> Option<String> {
+    let (path, is_there) = match place {
+        Place::Folder(path) => (path, path.is_dir()),
+        Place::File(path) => (path, path.is_file()),
+    };
+    (!is_there).then(|| path.display().to_string())
+}
+
+/// Checks the settings as the provider reads them: where it cannot, it offers nothing (`FI_ENODATA`).
+fn settings(walk: &mut Walk, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Link {
+    const FILE: &str = "FI_DOORBELL_CONFIG";
+    let variables: Vec<(OsString, OsString)> = variables.into_iter().collect();
+    let value = |name: &str| {
+        let found = variables
+            .iter()
+            .find(|(other, value)| other == name && !value.is_empty());
+        found.map(|(_, value)| PathBuf::from(value))
+    };
+    let named = [FILE, "DOORBELL_CONFIG"]
+        .into_iter()
+        .find_map(|name| Some((name, value(name)?)));
+    let file = value(FILE);
+    let read = doorbell::Config::from_variables(variables.iter().cloned(), file.as_deref());
+    match (read, &named) {
+        (Ok(_), None) => walk.ok(
+            "settings",
+            "no configuration file is named; the variables can be read",
+        ),
+        (Ok(_), Some((name, path))) => {
+            walk.ok("settings", format!("{name}={} can be read", path.display()));
+        }
+        (Err(error), _) => {
+            let cause = match named {
+                Some((name, _)) => format!("{name} names the file; the provider offers nothing (FI_ENODATA)"),
+                None => {
+                    "a variable has a value that cannot be; the provider offers nothing (FI_ENODATA)".into()
+                }
+            };
+            let fix = vec![Fix::hand(error.remedy())];
+            return Err(walk.broken("settings", error.to_string(), cause, fix));
+        }
+    }
+    Ok(())
 }
 
 fn load(walk: &mut Walk, runner: &Runner, file: &Path) -> Link {
@@ -267,7 +336,7 @@ mod tests {
         std::fs::create_dir(&folder).unwrap();
         let looked = |places: &Places| {
             let chain = Walk::along("ofi", |walk| {
-                file(walk, places, Path::new("/x/libfabric.so.1")).map(|_| ())
+                file(walk, places, Path::new("/x/libfabric.so.1"), "1.17.0").map(|_| ())
             });
             let step = chain.steps[0].clone();
             (
@@ -280,7 +349,7 @@ mod tests {
             provider_path: Some("/nowhere".to_owned()),
             ..Places::default()
         };
-        assert!(looked(&places).1.contains("/nowhere, which is not there"));
+        assert!(looked(&places).1.contains("names /nowhere, not there"));
         places.provider_path = Some(folder.display().to_string());
         assert!(looked(&places).1.starts_with("no file libdoorbell-fi.so"));
         std::fs::write(folder.join("libdoorbell-fi.so.1"), "").unwrap();
@@ -289,9 +358,47 @@ mod tests {
         std::fs::write(folder.join("libdoorbell-fi.so"), "").unwrap();
         assert_eq!(looked(&places).0, "path");
         assert_eq!(looked(&places).2, None);
+        // A place of several that is not there is passed over.
+        for path in ["/nowhere:FOLDER", "@FOLDER:/nowhere", "+/nowhere/x-fi.so:FOLDER"] {
+            places.provider_path = Some(path.replace("FOLDER", &folder.display().to_string()));
+            let (_, saw, command) = looked(&places);
+            assert!(
+                saw.contains("is where libfabric looks; FI_PROVIDER_PATH also names /nowhere"),
+                "{path}: {saw}"
+            );
+            assert_eq!(command, None);
+        }
+        places.provider_path = Some(format!("+{}", folder.join("libdoorbell-fi.so").display()));
+        assert!(looked(&places).1.contains("which libfabric 1.17.0 does not take"));
+        assert!(takes_files("1.21.0") && takes_files("2.6.0") && !takes_files("1.20.1"));
         places.own = Some(folder.clone());
         places.provider_path = None;
         let command = looked(&places).2.unwrap();
         assert_eq!(command, format!("export FI_PROVIDER_PATH={}", folder.display()));
+    }
+
+    #[test]
+    fn a_configuration_file_that_cannot_be_read_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let (good, bad) = (root.path().join("good.toml"), root.path().join("bad.toml"));
+        std::fs::write(&good, "").unwrap();
+        std::fs::write(&bad, "[pml]\neagr = 1\n").unwrap();
+        let looked = |pairs: &[(&str, &Path)]| {
+            let variables = pairs
+                .iter()
+                .map(|(name, path)| (OsString::from(name), path.into()));
+            let chain = Walk::along("ofi", |walk| settings(walk, variables.collect::<Vec<_>>()));
+            (chain.steps[0].is == Is::Ok, chain.steps[0].saw.clone())
+        };
+        assert!(looked(&[]).0);
+        assert!(looked(&[("DOORBELL_CONFIG", &good)]).0);
+        let none = root.path().join("none.toml");
+        for (name, path) in [("FI_DOORBELL_CONFIG", &none), ("DOORBELL_CONFIG", &bad)] {
+            let (is_ok, saw) = looked(&[(name, path)]);
+            let file = path.display().to_string();
+            assert!(!is_ok && saw.contains(&file), "{saw}");
+        }
+        // The provider's own variable is above the other one.
+        assert!(looked(&[("FI_DOORBELL_CONFIG", &good), ("DOORBELL_CONFIG", &bad)]).0);
     }
 }

@@ -67,6 +67,7 @@ impl Places {
         let mut all = Vec::new();
         for place in self.provider_places() {
             match place {
+                Place::File(file) if !file.is_file() => {}
                 Place::File(file) => all.push(file),
                 Place::Folder(folder) => all.extend(ours_in(&folder)),
             }
@@ -108,25 +109,39 @@ impl Places {
     pub(crate) fn reaches(&self, folder: &Path, provider: &Path) -> Result<(), String> {
         let parent = provider.parent().unwrap_or(provider);
         let is_here = |place: &Path| same(place, parent);
-        if self.provider_path.is_none() {
-            if is_here(&default_folder(folder)) {
-                return Ok(());
-            }
-            return Err(format!(
-                "FI_PROVIDER_PATH is not set; export FI_PROVIDER_PATH={}",
-                parent.display()
-            ));
+        let places = self.provider_places();
+        let is_folder = |place: &Place| matches!(place, Place::Folder(_));
+        // Where no folder is named, libfabric looks in its own, too.
+        if !places.iter().any(is_folder) && is_here(&default_folder(folder)) {
+            return Ok(());
         }
-        let named = self.provider_places().iter().any(|place| match place {
+        let named = places.iter().any(|place| match place {
             Place::Folder(named) => is_here(named),
             Place::File(named) => same(named, provider),
         });
-        match named {
-            true => Ok(()),
-            false => Err(format!(
+        match (named, places.is_empty()) {
+            (true, _) => Ok(()),
+            (false, true) => Err(format!(
+                "FI_PROVIDER_PATH is not set; export FI_PROVIDER_PATH={}",
+                parent.display()
+            )),
+            (false, false) => Err(format!(
                 "FI_PROVIDER_PATH does not name {}; libfabric looks nowhere else while it is set",
                 parent.display()
             )),
+        }
+    }
+
+    /// Returns `FI_PROVIDER_PATH` with one folder more, before all that it names.
+    pub(crate) fn path_with(&self, folder: &Path) -> String {
+        let value = self.provider_path.as_deref().unwrap_or("");
+        let (mark, value) = match value.strip_prefix('@') {
+            Some(value) => ("@", value),
+            None => ("", value),
+        };
+        match value {
+            "" => format!("{mark}{}", folder.display()),
+            value => format!("{mark}{}:{value}", folder.display()),
         }
     }
 }
@@ -256,6 +271,40 @@ mod tests {
             Place::Folder("/c".into()),
         ];
         assert_eq!(places.provider_places(), wanted);
+    }
+
+    #[test]
+    fn files_alone_leave_the_library_s_own_folder_and_a_folder_is_added_to_the_rest() {
+        let root = made(&["lib/libfabric/libdoorbell-fi.so", "x/libx-fi.so"]);
+        let at = |name: &str| root.path().join(name);
+        let installed = at("lib/libfabric/libdoorbell-fi.so");
+        for (path, is_reached) in [
+            (String::new(), true),
+            ("@".to_owned(), true),
+            (format!("+{}", at("x/libx-fi.so").display()), true),
+            (at("x").display().to_string(), false),
+        ] {
+            let places = Places {
+                provider_path: Some(path.clone()),
+                ..Places::default()
+            };
+            assert_eq!(
+                places.reaches(&at("lib"), &installed).is_ok(),
+                is_reached,
+                "{path}"
+            );
+        }
+        let path = |value: Option<&str>| {
+            let provider_path = value.map(str::to_owned);
+            let places = Places {
+                provider_path,
+                ..Places::default()
+            };
+            places.path_with(Path::new("/p"))
+        };
+        assert_eq!(path(None), "/p");
+        assert_eq!(path(Some("/a:+/b")), "/p:/a:+/b");
+        assert_eq!(path(Some("@/a")), "@/p:/a");
     }
 
     #[test]
