@@ -152,7 +152,9 @@ impl Peer {
                 shown(text)
             ))
         };
-        if let Some(address) = text.strip_prefix("doorbell://") {
+        // fi_av_straddr puts the name of the format before it.
+        let ours = text.strip_prefix("fi_doorbell://").unwrap_or(text);
+        if let Some(address) = ours.strip_prefix("doorbell://") {
             let name = address.split('/').nth(1).and_then(Self::by_name);
             return name.map(Some).ok_or_else(odd);
         }
@@ -273,6 +275,7 @@ mod tests {
             "doorbell://5f0c1a2b3c4d5e6f/9a8b7c6d5e4f3a2b",
             "doorbell://5f0c1a2b3c4d5e6f/9a8b7c6d5e4f3a2b/0",
             "doorbell://5f0c1a2b3c4d5e6f/9a8b7c6d5e4f3a2b/127",
+            "fi_doorbell://doorbell://5f0c1a2b3c4d5e6f/9a8b7c6d5e4f3a2b/0",
         ] {
             assert_eq!(Peer::of(text).unwrap(), member, "{text}");
         }
