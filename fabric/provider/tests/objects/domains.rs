@@ -242,7 +242,7 @@ fn a_domain_without_descriptors_is_the_systems_number_and_its_advice_is_given_on
         let opened = Opened::any(library);
         let entry = opened.info.as_ptr().cast_mut();
         let open = descriptors();
-        // The lowest one that is free: fewer than `more` can be had from there on.
+        // The lowest one that is free: fewer than `more` are available from there on.
         let used = (0..).find(|number| !open.contains(number)).unwrap() as u64;
         for more in 0..8 {
             let limit = libc::rlimit {
