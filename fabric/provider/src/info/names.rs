@@ -60,7 +60,7 @@ impl Place {
         let found = self.look_up(family)?;
         let node = || self.node.as_deref().unwrap_or(c"").to_string_lossy();
         let Some(name) = found.iter().find(|name| is_here(name.ip)) else {
-            let possible = "an address of this host: the rails that are offered lead to no other one";
+            let possible = "an address of this host: no rail of the provider leads to another host yet";
             return Err(Clash::new("node", shown(&node()), possible));
         };
         if name.port == 0 && !self.is_source {
