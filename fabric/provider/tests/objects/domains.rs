@@ -250,10 +250,8 @@ fn a_domain_without_descriptors_is_the_systems_number_and_its_advice_is_given_on
                 rlim_max: 4096,
             };
             // SAFETY: a structure of this function.
-            assert_eq!(
-                unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) },
-                0
-            );
+            let result = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+            assert_eq!(result, 0);
             // SAFETY: both are open.
             let domain = try_open::<fid_domain>(|to| unsafe {
                 fi_domain(opened.fabric.0, entry, to, ptr::null_mut())
