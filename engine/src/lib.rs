@@ -99,6 +99,11 @@ pub mod error {
     pub use doorbell_job::error::{Awaited, Error, Peers, Waiting};
 }
 
+/// The thread that makes progress while a program makes no calls.
+pub mod takeover {
+    pub use doorbell_job::takeover::*;
+}
+
 /// Processes with Portals interfaces that meet when one first needs the other.
 pub mod lobby {
     pub use doorbell_job::lobby::{Address, Card, Desk, PortalsMember as Member, Taken, finish};

@@ -31,6 +31,7 @@ pub mod rails;
 pub mod random;
 pub mod ranks;
 pub mod spawn;
+pub mod takeover;
 pub mod types;
 pub mod wait;
 

@@ -11,6 +11,7 @@ use doorbell_job::Config;
 use libfabric_sys::*;
 
 use crate::address::{Format, Given, OwnNames};
+use crate::auto::Auto;
 use crate::av::{self, Vectors};
 use crate::cntr::{self, Counters};
 use crate::cq::{self, Queues};
@@ -46,6 +47,8 @@ pub(crate) struct Domain {
     registration_events: OnceLock<Held<EventQueue>>,
     /// Of its calls: by a lock, unless the client promises that it makes one call at a time.
     turns: Turns,
+    /// What automatic progress needs, where the client wants it.
+    auto: Option<Auto>,
     /// How long an end waits until what was accepted has left: the setting `wait.close`.
     linger: Duration,
     /// How long a call that waits looks before it sleeps: the setting `progress.spins`.
@@ -142,6 +145,34 @@ impl Domain {
         });
         self.turns.end();
         answer
+    }
+
+    /// Runs what the domain's own thread does. It counts as no call, and leaves who sleeps asleep.
+    pub(crate) fn run_aside<A: Answer>(
+        &self,
+        what: &'static str,
+        work: impl FnOnce(&mut State) -> Result<A>,
+    ) -> A {
+        self.fence.run(what, || {
+            let _turn = self.turns.take_aside(|| self.fence.check(what))?;
+            // SAFETY: the turn is by the lock. The end of the process has it afterwards (`turns`).
+            work(unsafe { &mut *self.state.get() })
+        })
+    }
+
+    /// How many calls were made; `None` where none may be made any more.
+    pub(crate) fn calls_made(&self) -> Option<u64> {
+        if self.fence.is_open() {
+            self.turns.made()
+        } else {
+            None
+        }
+    }
+
+    /// What automatic progress needs, where the client wants it.
+    #[inline]
+    pub(crate) fn auto(&self) -> Option<&Auto> {
+        self.auto.as_ref()
     }
 
     /// Runs a call that polls: while another one runs, there is nothing to read yet.
@@ -277,9 +308,10 @@ unsafe fn enter(
         names: OwnNames::new(wanted.format, wanted.source.as_ref()),
         registration_events: OnceLock::new(),
         turns: match wanted.threading {
-            FI_THREAD_DOMAIN => Turns::by_promise(),
+            FI_THREAD_DOMAIN if !wanted.is_automatic => Turns::by_promise(),
             _ => Turns::by_lock(),
         },
+        auto: wanted.is_automatic.then(Auto::default),
         linger: *config.wait.close.get(),
         spin: Spin::of(spins),
         state: UnsafeCell::new(State {
@@ -297,6 +329,7 @@ unsafe fn enter(
             arming: Arming::default(),
         }),
     });
+    object.start_thread()?;
     exit::note(&object);
     // SAFETY: written above.
     unsafe { publish(object, domain) };
@@ -314,6 +347,8 @@ fn errno_of(error: &doorbell_job::Error) -> Errno {
 /// What a domain is opened with, of an entry of fi_getinfo(3).
 struct Wanted {
     threading: fi_threading,
+    /// Progress of either kind is to be made while the client makes no calls.
+    is_automatic: bool,
     mr_mode: c_int,
     format: Format,
     source: Option<Given>,
@@ -331,6 +366,10 @@ impl Wanted {
         // SAFETY: attributes of the entry, of which all releases have these fields.
         let threading = unsafe { (*attributes).threading };
         // SAFETY: as above.
+        let control = unsafe { (*attributes).control_progress };
+        // SAFETY: as above.
+        let data = unsafe { (*attributes).data_progress };
+        // SAFETY: as above.
         let mr_mode = unsafe { (*attributes).mr_mode };
         // SAFETY: as above.
         let name = unsafe { (*attributes).name };
@@ -345,6 +384,7 @@ impl Wanted {
         };
         Ok(Self {
             threading,
+            is_automatic: control == FI_PROGRESS_AUTO || data == FI_PROGRESS_AUTO,
             mr_mode,
             format,
             // SAFETY: an entry with its addresses.
@@ -464,6 +504,7 @@ unsafe extern "C" fn close(domain: *mut fid) -> c_int {
         // it: it stays as it is.
         return 0;
     }
+    object.stop_thread();
     // SAFETY: as above.
     match unsafe { take_back::<Domain>(domain) } {
         Ok(object) => {

@@ -30,12 +30,14 @@
 //! | `finish` | the ends of operations: entries, counts, failures |
 //! | `waitable` | what completion queues and counters are alike in |
 //! | `bell`, `sleep` | what wakes a client that sleeps; waits |
+//! | `auto` | the thread of a domain with automatic progress |
 //! | `memory`, `text` | the client's memory, lent; texts that are written there |
 //! | `exit` | domains that are open when the process ends |
 #![deny(unsafe_code)]
 #![allow(unsafe_code, reason = "an interface of C: every call takes pointers")]
 
 mod address;
+mod auto;
 mod av;
 mod bell;
 mod calls;

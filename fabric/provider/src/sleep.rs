@@ -106,8 +106,8 @@ enum Step<R> {
     Done(R),
     /// There is no answer yet.
     Again,
-    /// Nothing yet, and the descriptor becomes readable when there may be something.
-    Sleep(OwnedFd, Duration),
+    /// There is none yet, and a sleep is prepared.
+    Sleep(Nap),
     Failed(Errno),
 }
 
@@ -128,6 +128,7 @@ impl Domain {
         bell: impl Fn(&mut State) -> Option<&mut Bell>,
         expired: Errno,
     ) -> R {
+        let _waiting = self.note_waiting();
         let mut began = None;
         let mut looks = 0_u64;
         let mut waited = Duration::ZERO;
@@ -139,18 +140,15 @@ impl Domain {
                 if let Some(answer) = done(state)? {
                     return Ok(Step::Done(answer));
                 }
-                Ok(if sleeps {
-                    state.sleep_on(&bell, left)
-                } else {
-                    Step::Again
-                })
+                let nap = if sleeps { state.sleep_on(&bell, left) } else { None };
+                Ok(nap.map_or(Step::Again, Step::Sleep))
             });
             match step {
                 Step::Done(answer) => return answer,
                 Step::Failed(errno) => return R::of_errno(errno),
                 Step::Again => std::hint::spin_loop(),
-                Step::Sleep(descriptor, longest) => {
-                    sleep(&descriptor, longest);
+                Step::Sleep(nap) => {
+                    nap.sleep();
                     has_slept = true;
                 }
             }
@@ -191,10 +189,19 @@ impl Domain {
     }
 }
 
-fn sleep(descriptor: &OwnedFd, longest: Duration) {
-    let mut one = [PollFd::new(descriptor, PollFlags::IN)];
-    // Whatever ends it, the caller looks.
-    let _ = poll(&mut one, Some(&doorbell_fabric::poll::timespec(longest)));
+/// A sleep that is prepared: on a descriptor that becomes readable when there may be something.
+#[derive(Debug)]
+pub(crate) struct Nap {
+    descriptor: OwnedFd,
+    longest: Duration,
+}
+
+impl Nap {
+    /// Sleeps, without the domain's lock. Whatever ends it, the caller looks.
+    pub(crate) fn sleep(self) {
+        let mut one = [PollFd::new(&self.descriptor, PollFlags::IN)];
+        let _ = poll(&mut one, Some(&doorbell_fabric::poll::timespec(self.longest)));
+    }
 }
 
 /// The descriptors of the member, in one set that becomes readable when it has work; with a timer for what is
@@ -239,6 +246,8 @@ impl Watch {
 pub(crate) struct Arming {
     watch: Option<Watch>,
     armed: bool,
+    /// Of the domain's own thread, where progress is automatic.
+    thread: Bell,
 }
 
 impl State {
@@ -313,18 +322,44 @@ impl State {
         Ok(bell)
     }
 
-    /// Prepares a sleep: `Step::Again` when there is work first, or nothing to sleep on.
-    fn sleep_on<R>(&mut self, bell: impl Fn(&mut Self) -> Option<&mut Bell>, left: Duration) -> Step<R> {
-        let Some(descriptor) = bell(self).and_then(|bell| {
-            bell.await_next();
-            bell.copy().ok()
-        }) else {
-            return Step::Again;
-        };
-        if !self.arm() {
-            return Step::Again;
-        }
-        Step::Sleep(descriptor, left.min(LONGEST))
+    /// Prepares a sleep: `None` when there is work first, or nothing to sleep on.
+    fn sleep_on(&mut self, bell: impl Fn(&mut Self) -> Option<&mut Bell>, left: Duration) -> Option<Nap> {
+        let bell = bell(self)?;
+        bell.await_next();
+        let descriptor = bell.copy().ok()?;
+        let longest = left.min(LONGEST);
+        self.arm().then_some(Nap { descriptor, longest })
+    }
+
+    /// Prepares a sleep of the domain's own thread, beside others that sleep; `None` when something was
+    /// found.
+    pub(crate) fn nap(&mut self) -> Option<Nap> {
+        let prepared = self.among_sleepers(|state| {
+            if state.advance() {
+                return Ok(None);
+            }
+            Ok(state.sleep_on(|state| Some(&mut state.arming.thread), LONGEST))
+        });
+        prepared.ok().flatten()
+    }
+
+    /// Makes what wakes the domain's own thread.
+    ///
+    /// # Errors
+    /// `FI_EMFILE` when the process has no descriptor left.
+    pub(crate) fn make_thread_bell(&mut self) -> Result<()> {
+        self.arming.thread = self.bell_for(WaitKind::Chosen, None)?;
+        Ok(())
+    }
+
+    /// Wakes the domain's own thread.
+    pub(crate) fn wake_thread(&mut self) {
+        self.arming.thread.ring_now();
+    }
+
+    /// Whether peers are to ring, since a call or the client sleeps.
+    pub(crate) fn is_armed(&self) -> bool {
+        self.arming.armed
     }
 
     /// Has the member's peers ring from now on. Returns whether a sleep may begin; not when there is work.
@@ -369,6 +404,7 @@ impl State {
     fn ring(&mut self) {
         self.queues.bells().for_each(Bell::ring);
         self.counters.bells().for_each(Bell::ring);
+        self.arming.thread.ring();
     }
 
     #[cold]

@@ -28,15 +28,15 @@ use crate::errno::{Errno, Result};
 /// What gives the state to one call at a time.
 #[derive(Debug)]
 pub(crate) struct Turns {
-    /// Held by each call, unless the client promises that it makes one call at a time.
-    lock: Option<Mutex<()>>,
+    /// Held by each call, unless the client promises that it makes one call at a time. It counts them.
+    lock: Option<Mutex<u64>>,
     /// Whether a call is under way. With a lock it means nothing, and is written all the same, which costs
     /// less than a branch.
     busy: AtomicBool,
 }
 
 /// A turn: by the lock, where there is one.
-pub(crate) type Turn<'a> = Option<MutexGuard<'a, ()>>;
+pub(crate) type Turn<'a> = Option<MutexGuard<'a, u64>>;
 
 impl Turns {
     /// Turns by a lock.
@@ -81,9 +81,26 @@ impl Turns {
         let Some(lock) = &self.lock else {
             return Ok(None);
         };
+        let mut guard = lock.lock().map_err(|_| Errno(FI_EOTHER))?;
+        check()?;
+        *guard = guard.wrapping_add(1);
+        Ok(Some(guard))
+    }
+
+    /// As [`Turns::take`], for what the domain's own thread does, which is no call.
+    ///
+    /// # Errors
+    /// Those of [`Turns::take`]; `FI_EOTHER` where there is no lock.
+    pub(crate) fn take_aside(&self, check: impl FnOnce() -> Result<()>) -> Result<Turn<'_>> {
+        let lock = self.lock.as_ref().ok_or(Errno(FI_EOTHER))?;
         let guard = lock.lock().map_err(|_| Errno(FI_EOTHER))?;
         check()?;
         Ok(Some(guard))
+    }
+
+    /// How many calls have had the lock; it may wrap. `None` where there is none, and where one has panicked.
+    pub(crate) fn made(&self) -> Option<u64> {
+        Some(*self.lock.as_ref()?.lock().ok()?)
     }
 
     /// As [`Turns::take`], for a call that does not wait.
@@ -95,11 +112,12 @@ impl Turns {
         let Some(lock) = &self.lock else {
             return Ok(None);
         };
-        let guard = lock.try_lock().map_err(|error| match error {
+        let mut guard = lock.try_lock().map_err(|error| match error {
             TryLockError::Poisoned(_) => Errno(FI_EOTHER),
             TryLockError::WouldBlock => Errno(FI_EAGAIN),
         })?;
         check()?;
+        *guard = guard.wrapping_add(1);
         Ok(Some(guard))
     }
 

@@ -8,17 +8,21 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use doorbell::lobby::{Desk, Member};
+use doorbell::takeover::{Takeover, without_signals};
 use doorbell_fabric::ni::{Kind, NiLimits};
 use doorbell_fabric::poll::timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
+use crate::thread::Library;
+
+/// The name of the library's thread.
+const NAME: &str = "libportals";
+
 static CORE: Mutex<Core> = Mutex::new(Core::new());
 /// Notified when something may have changed for those that sleep while another thread watches the rails.
 pub(crate) static CHANGED: Condvar = Condvar::new();
-/// Notified when the thread may have to take over.
-pub(crate) static HANDED: Condvar = Condvar::new();
 /// Whether this process is a child of the one that has the interfaces.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -101,6 +105,26 @@ impl Watch {
     }
 }
 
+/// The library's thread.
+#[derive(Debug)]
+enum Helper {
+    /// It makes progress between calls.
+    Progress(Takeover),
+    /// It answers at the desk only.
+    Desk(JoinHandle<()>),
+}
+
+impl Helper {
+    /// Waits for its end, for which it was woken.
+    fn join(self) {
+        match self {
+            Self::Progress(takeover) => takeover.join(),
+            // It cannot panic.
+            Self::Desk(thread) => drop(thread.join()),
+        }
+    }
+}
+
 /// The process's rails and interfaces, from its first interface on.
 #[derive(Debug)]
 pub(crate) struct Live {
@@ -112,7 +136,7 @@ pub(crate) struct Live {
     pub(crate) bundles: u32,
     watch: Arc<Watch>,
     /// The thread, where there is one.
-    thread: Option<JoinHandle<()>>,
+    thread: Option<Helper>,
     looks: u32,
 }
 
@@ -169,6 +193,13 @@ impl Live {
         }
     }
 
+    /// No call waits any more.
+    pub(crate) fn waits_have_ended(&self) {
+        if let Some(Helper::Progress(takeover)) = &self.thread {
+            takeover.waits_have_ended();
+        }
+    }
+
     fn arm(&mut self) -> bool {
         let mut failed = false;
         let watch = &self.watch;
@@ -199,8 +230,6 @@ pub(crate) struct Core {
     watched: bool,
     /// Whether the thread watches them, and was not woken yet.
     thread_sleeps: bool,
-    /// The thread waits to be notified that no waiter is left.
-    pub(crate) thread_parked: bool,
     /// The thread is to end.
     pub(crate) stop: bool,
     /// The interfaces are on their way out.
@@ -217,7 +246,6 @@ impl Core {
             asleep: 0,
             watched: false,
             thread_sleeps: false,
-            thread_parked: false,
             stop: false,
             ending: false,
         }
@@ -269,15 +297,13 @@ impl Core {
         let Some(live) = &mut self.live else {
             return Ok(());
         };
-        let thread = std::thread::Builder::new().name("libportals".to_owned());
-        let (watch, desk) = (Arc::clone(&live.watch), live.member.desk().clone());
-        live.thread = Some(crate::abi::without_signals(|| {
-            if makes_progress {
-                thread.spawn(crate::thread::run)
-            } else {
-                thread.spawn(move || watch.serve(&desk))
-            }
-        })?);
+        live.thread = Some(if makes_progress {
+            Helper::Progress(Takeover::start(NAME, Library)?)
+        } else {
+            let (watch, desk) = (Arc::clone(&live.watch), live.member.desk().clone());
+            let thread = std::thread::Builder::new().name(NAME.to_owned());
+            Helper::Desk(without_signals(|| thread.spawn(move || watch.serve(&desk)))?)
+        });
         Ok(())
     }
 }
@@ -388,7 +414,6 @@ pub(crate) fn end(core: Guard, limit: Duration) {
     core.ending = true;
     core.stop = true;
     core.ring();
-    HANDED.notify_all();
     CHANGED.notify_all();
     if let Some(live) = &core.live {
         let _ = rustix::io::write(&live.watch.quit, &1_u64.to_ne_bytes());
@@ -396,8 +421,7 @@ pub(crate) fn end(core: Guard, limit: Duration) {
     let thread = core.live.as_mut().and_then(|live| live.thread.take());
     drop(core);
     if let Some(thread) = thread {
-        // It has caught its own panics.
-        let _ = thread.join();
+        thread.join();
     }
     let live = lock().live.take();
     // It is over also where closing panics.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::call::{ABORTED, Code};
-use crate::state::{Core, Guard, HANDED, enter, lock, nap, wake_all};
+use crate::state::{Core, Guard, enter, lock, nap, wake_all};
 
 /// How long a wait looks before it sleeps.
 pub(crate) const SPIN: Duration = Duration::from_micros(100);
@@ -64,8 +64,10 @@ impl Waiting {
     fn end(self, core: &mut Core) {
         core.waiting -= 1;
         core.activity = core.activity.wrapping_add(1);
-        if core.thread_parked && core.waiting == 0 {
-            HANDED.notify_all();
+        if core.waiting == 0
+            && let Some(live) = &core.live
+        {
+            live.waits_have_ended();
         }
     }
 }

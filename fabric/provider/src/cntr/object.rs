@@ -231,10 +231,11 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
 }
 
 impl State {
-    /// Makes a pass, and counts what has ended.
-    pub(crate) fn advance(&mut self) {
+    /// Makes a pass, and counts what has ended. Returns whether it has found something.
+    pub(crate) fn advance(&mut self) -> bool {
         self.look();
         self.drain(&mut Outlet::closed());
+        self.idle == 0
     }
 
     /// Whether a counter has changed since it was read last, after a pass.

@@ -13,6 +13,13 @@ use crate::errno::{Errno, Result};
 use crate::fabric::Fabric;
 use crate::object::{Object, find};
 
+/// The ways of making progress. Without a hint it is the client's calls.
+const PROGRESS: &[u64] = &[
+    FI_PROGRESS_AUTO as u64,
+    FI_PROGRESS_MANUAL as u64,
+    FI_PROGRESS_CONTROL_UNIFIED as u64,
+];
+
 /// Declares the fields: the part and its structure, and for each field how a hint of it is judged.
 macro_rules! attributes {
     ($(
@@ -128,8 +135,8 @@ attributes! {
             FI_THREAD_COMPLETION as u64,
             FI_THREAD_DOMAIN as u64,
         ]);
-        control_progress = Judge::OneOf(&[FI_PROGRESS_MANUAL as u64, FI_PROGRESS_CONTROL_UNIFIED as u64]);
-        data_progress = Judge::OneOf(&[FI_PROGRESS_MANUAL as u64, FI_PROGRESS_CONTROL_UNIFIED as u64]);
+        control_progress = Judge::OneOf(PROGRESS);
+        data_progress = Judge::OneOf(PROGRESS);
         resource_mgmt = Judge::OneOf(&[FI_RM_ENABLED as u64, FI_RM_DISABLED as u64]);
         av_type = Judge::OneOf(&[FI_AV_MAP as u64, FI_AV_TABLE as u64]);
         mr_mode = Judge::MrMode;

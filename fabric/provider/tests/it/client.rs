@@ -27,6 +27,7 @@ pub(crate) struct Wants {
     /// Sends and receives under way of an endpoint; 0 for any number.
     pub(crate) depth: usize,
     pub(crate) threading: fi_threading,
+    pub(crate) progress: fi_progress,
     /// Whether counters are bound to sends and receives.
     pub(crate) counters: bool,
     /// Whether the queue and the counters are in a wait set.
@@ -52,6 +53,7 @@ impl Default for Wants {
             divided: false,
             depth: 0,
             threading: FI_THREAD_DOMAIN,
+            progress: FI_PROGRESS_UNSPEC,
             counters: false,
             set: false,
             addr_format: FI_FORMAT_UNSPEC,
@@ -469,6 +471,7 @@ pub(crate) fn find(library: &Library, wants: &Wants) -> InfoList {
         (*entry).mode = FI_CONTEXT | FI_CONTEXT2;
         (*(*entry).ep_attr).r#type = FI_EP_RDM;
         (*(*entry).domain_attr).threading = wants.threading;
+        (*(*entry).domain_attr).data_progress = wants.progress;
         (*(*entry).domain_attr).resource_mgmt = FI_RM_ENABLED;
         (*(*entry).tx_attr).op_flags = wants.send_flags;
         (*(*entry).tx_attr).size = wants.depth;

@@ -54,13 +54,9 @@ fn what_was_injected_before_an_exit_without_a_close_arrives() {
 
 /// The first injects messages that no shared memory holds, and ends while threads of it poll; the second
 /// reads them after the first has begun to end.
-fn ends_beside_pollers(test: &str, threading: fi_threading, pollers: usize) {
+fn ends_beside_pollers(test: &str, wants: &Wants, pollers: usize) {
     run(test, |mut role, library| {
-        let wants = Wants {
-            threading,
-            ..Wants::default()
-        };
-        let client = Client::meet(&mut role, library, &wants);
+        let client = Client::meet(&mut role, library, wants);
         if role.is_first() {
             // They have met.
             client.expect(&pattern(8, 0), None);
@@ -93,13 +89,29 @@ fn ends_beside_pollers(test: &str, threading: fi_threading, pollers: usize) {
 #[test]
 fn what_was_injected_before_an_exit_beside_a_poller_arrives() {
     let test = "ends::what_was_injected_before_an_exit_beside_a_poller_arrives";
-    ends_beside_pollers(test, FI_THREAD_DOMAIN, 1);
+    ends_beside_pollers(test, &Wants::default(), 1);
 }
 
 #[test]
 fn what_was_injected_before_an_exit_beside_pollers_with_a_lock_arrives() {
     let test = "ends::what_was_injected_before_an_exit_beside_pollers_with_a_lock_arrives";
-    ends_beside_pollers(test, FI_THREAD_SAFE, 4);
+    let wants = Wants {
+        threading: FI_THREAD_SAFE,
+        ..Wants::default()
+    };
+    ends_beside_pollers(test, &wants, 4);
+}
+
+#[test]
+fn what_was_injected_before_an_exit_beside_the_thread_of_a_domain_arrives() {
+    let test = "ends::what_was_injected_before_an_exit_beside_the_thread_of_a_domain_arrives";
+    let wants = Wants {
+        progress: FI_PROGRESS_AUTO,
+        ..Wants::default()
+    };
+    for pollers in [0, 1] {
+        ends_beside_pollers(test, &wants, pollers);
+    }
 }
 
 /// The first injects more than a rail holds and ends as `end` does; the second reads it after more than two

@@ -5,6 +5,7 @@
 )]
 
 mod addresses;
+mod automatic;
 mod client;
 mod completions;
 mod counters;

@@ -42,9 +42,14 @@ fn a_waiting_call_wakes_by_a_message_and_by_its_time() {
     run(
         "waits::a_waiting_call_wakes_by_a_message_and_by_its_time",
         |mut role, library| {
-            for wait in [FI_WAIT_UNSPEC, FI_WAIT_FD] {
+            let automatic = [FI_PROGRESS_MANUAL, FI_PROGRESS_AUTO];
+            for (wait, progress) in automatic
+                .map(|progress| [(FI_WAIT_UNSPEC, progress), (FI_WAIT_FD, progress)])
+                .concat()
+            {
                 let wants = Wants {
                     wait,
+                    progress,
                     ..Wants::default()
                 };
                 let client = Client::meet(&mut role, library, &wants);
@@ -218,44 +223,47 @@ fn a_descriptor_becomes_readable_by_a_message() {
     run(
         "waits::a_descriptor_becomes_readable_by_a_message",
         |mut role, library| {
-            let wants = Wants {
-                wait: FI_WAIT_FD,
-                ..Wants::default()
-            };
-            let client = Client::meet(&mut role, library, &wants);
-            let descriptor = descriptor(client.queue.0);
-            let bytes = pattern(8, 3);
-            for turn in 0..20 {
-                let first = role.is_first() == (turn % 2 == 0);
-                if first {
-                    client.send(&bytes, None);
-                    continue;
-                }
-                let mut room = Room::new(8);
-                client.receive(&mut room, None, FI_ADDR_UNSPEC, 4);
-                let entry = loop {
-                    let mut ids = [client.queue.0.cast()];
-                    // SAFETY: the fabric and the queue are open.
-                    match unsafe { fi_trywait(client.fabric.0, ids.as_mut_ptr(), 1) } {
-                        0 => {
-                            let mut one = [libc::pollfd {
-                                fd: descriptor,
-                                events: libc::POLLIN,
-                                revents: 0,
-                            }];
-                            // SAFETY: one descriptor.
-                            let count = unsafe { libc::poll(one.as_mut_ptr(), 1, 60_000) };
-                            assert_eq!(count, 1, "nothing has come");
-                        }
-                        again => assert_eq!(again, -FI_EAGAIN),
-                    }
-                    if let Some(found) = client.read() {
-                        break found.entry();
-                    }
+            for progress in [FI_PROGRESS_MANUAL, FI_PROGRESS_AUTO] {
+                let wants = Wants {
+                    wait: FI_WAIT_FD,
+                    progress,
+                    ..Wants::default()
                 };
-                assert_eq!((entry.op_context.addr(), room.bytes()), (4, bytes.clone()));
+                let client = Client::meet(&mut role, library, &wants);
+                let descriptor = descriptor(client.queue.0);
+                let bytes = pattern(8, 3);
+                for turn in 0..20 {
+                    let first = role.is_first() == (turn % 2 == 0);
+                    if first {
+                        client.send(&bytes, None);
+                        continue;
+                    }
+                    let mut room = Room::new(8);
+                    client.receive(&mut room, None, FI_ADDR_UNSPEC, 4);
+                    let entry = loop {
+                        let mut ids = [client.queue.0.cast()];
+                        // SAFETY: the fabric and the queue are open.
+                        match unsafe { fi_trywait(client.fabric.0, ids.as_mut_ptr(), 1) } {
+                            0 => {
+                                let mut one = [libc::pollfd {
+                                    fd: descriptor,
+                                    events: libc::POLLIN,
+                                    revents: 0,
+                                }];
+                                // SAFETY: one descriptor.
+                                let count = unsafe { libc::poll(one.as_mut_ptr(), 1, 60_000) };
+                                assert_eq!(count, 1, "nothing has come");
+                            }
+                            again => assert_eq!(again, -FI_EAGAIN),
+                        }
+                        if let Some(found) = client.read() {
+                            break found.entry();
+                        }
+                    };
+                    assert_eq!((entry.op_context.addr(), room.bytes()), (4, bytes.clone()));
+                }
+                role.meet(&client);
             }
-            role.meet(&client);
         },
     );
 }

@@ -22,7 +22,7 @@ const TABLES: &[Table] = &[
         folder: "job",
         levels: &[
             // words, and what needs nothing else
-            &["cores", "path_report", "types"],
+            &["cores", "path_report", "takeover", "types"],
             &["error"],
             &["config", "convert", "notices", "random"],
             // the launcher, and the meeting of the ranks

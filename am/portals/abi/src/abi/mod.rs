@@ -25,7 +25,6 @@ pub use table::*;
 pub use triggered::*;
 
 use std::ffi::c_int;
-use std::mem::MaybeUninit;
 
 use crate::call::{ARG_INVALID, Code};
 
@@ -58,21 +57,6 @@ unsafe fn taken<T: Copy>(from: *const T) -> Result<T, Code> {
     }
     // SAFETY: not null, so it is readable, by the caller's promise.
     Ok(unsafe { from.read() })
-}
-
-/// Does something with all signals blocked: a thread that it starts never takes those of the program.
-pub(crate) fn without_signals<R>(work: impl FnOnce() -> R) -> R {
-    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: it writes the set.
-    unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: it reads the set that was written just now, and writes the other.
-    let failed = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr()) };
-    let result = work();
-    if failed == 0 {
-        // SAFETY: it was written by the call that has blocked them.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
-    }
-    result
 }
 
 /// A place for what a call will give back: looked at before anything is done.

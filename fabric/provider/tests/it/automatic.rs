@@ -1,0 +1,126 @@
+//! Automatic progress: a process that makes no calls.
+
+use std::time::{Duration, Instant};
+
+use libfabric_sys::*;
+
+use crate::client::{Client, Room, Wants, pattern};
+use crate::pair::run;
+
+fn automatic() -> Wants {
+    Wants {
+        progress: FI_PROGRESS_AUTO,
+        ..Wants::default()
+    }
+}
+
+#[test]
+fn a_process_that_makes_no_calls_receives() {
+    let test = "automatic::a_process_that_makes_no_calls_receives";
+    run(test, |mut role, library| {
+        let wants = Wants {
+            // Their sends end when they are in the receiver's memory.
+            send_flags: FI_DELIVERY_COMPLETE,
+            ..automatic()
+        };
+        let client = Client::meet(&mut role, library, &wants);
+        for (number, length) in [8, 4000, 70_000, 1 << 20, 5 << 20, 1].into_iter().enumerate() {
+            let bytes = pattern(length, number);
+            if role.is_first() {
+                role.wait();
+                client.post(&bytes, Some(1), 1);
+                assert_eq!(client.next().entry().op_context.addr(), 1);
+                role.call();
+            } else {
+                let mut room = Room::new(length);
+                client.receive(&mut room, Some((1, 0)), FI_ADDR_UNSPEC, 2);
+                role.call();
+                // No call until all of it has come.
+                role.wait();
+                assert_eq!(room.bytes(), bytes);
+                assert_eq!(client.next().entry().op_context.addr(), 2);
+            }
+        }
+    });
+}
+
+#[test]
+fn what_was_sent_leaves_without_another_call() {
+    let test = "automatic::what_was_sent_leaves_without_another_call";
+    run(test, |mut role, library| {
+        let client = Client::meet(&mut role, library, &automatic());
+        let bytes = pattern(3 << 20, 7);
+        if role.is_first() {
+            client.post(&bytes, None, 1);
+            role.wait();
+            assert_eq!(client.next().entry().op_context.addr(), 1);
+        } else {
+            client.expect(&bytes, None);
+            role.call();
+        }
+    });
+}
+
+/// The threads that make progress: the time that each has taken of a core.
+fn threads() -> Vec<Duration> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    tasks
+        .map(|task| task.unwrap().path())
+        .filter(|task| std::fs::read_to_string(task.join("comm")).unwrap() == "doorbell-auto\n")
+        .map(|task| {
+            let times = std::fs::read_to_string(task.join("schedstat")).unwrap();
+            Duration::from_nanos(times.split(' ').next().unwrap().parse().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn the_thread_sleeps_when_nothing_comes_and_ends_with_its_domain() {
+    let test = "automatic::the_thread_sleeps_when_nothing_comes_and_ends_with_its_domain";
+    run(test, |mut role, library| {
+        let client = Client::meet(&mut role, library, &automatic());
+        role.meet(&client);
+        assert_eq!(threads().len(), 1);
+        let manual = Client::open(library, &Wants::default());
+        assert_eq!(threads().len(), 1, "a client that makes progress has no thread");
+        drop(manual);
+        // It has taken over by now.
+        std::thread::sleep(Duration::from_millis(100));
+        let (before, began) = (threads()[0], Instant::now());
+        std::thread::sleep(Duration::from_millis(500));
+        let (taken, passed) = (threads()[0] - before, began.elapsed());
+        assert!(taken * 50 < passed, "it has taken {taken:?} of {passed:?}");
+        role.exchange(&[0]);
+        drop(client);
+        assert!(threads().is_empty());
+    });
+}
+
+#[test]
+fn a_child_that_ends_leaves_the_thread_of_its_parent_alone() {
+    let test = "automatic::a_child_that_ends_leaves_the_thread_of_its_parent_alone";
+    run(test, |mut role, library| {
+        let client = Client::meet(&mut role, library, &automatic());
+        for number in 0..20 {
+            // SAFETY: the child closes what is its parent's, which does nothing, and exits.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: the endpoint is open, in the parent.
+                let closed = unsafe { fi_close(client.endpoint.0.cast()) };
+                // SAFETY: nothing of the test is to run in the child.
+                unsafe { libc::_exit(closed) };
+            }
+            let mut status = 0;
+            // SAFETY: the status is written.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0);
+            let bytes = pattern(300_000, number);
+            if role.is_first() {
+                client.send(&bytes, Some(3));
+            } else {
+                client.expect(&bytes, Some(3));
+            }
+        }
+        role.meet(&client);
+    });
+}
