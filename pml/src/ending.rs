@@ -105,6 +105,13 @@ impl<M: Message> Pml<M> {
         }
     }
 
+    /// Whether a request has ended that [`Pml::next_completion`] has not returned.
+    #[inline]
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.core.reports.has_requests()
+    }
+
     /// The next messages that were reported as sent when they were accepted ([`Pml::inject`],
     /// [`SendMode::Buffered`](crate::SendMode::Buffered)), and whose peer was lost before all of their bytes
     /// had left. A message that a rail had taken is not among them, whether or not it arrived. An owner that

@@ -69,6 +69,12 @@ impl Reports {
         self.requests.pop_front()
     }
 
+    /// Whether there is such a request.
+    #[inline]
+    pub(crate) fn has_requests(&self) -> bool {
+        !self.requests.is_empty()
+    }
+
     /// An operation has ended.
     pub(crate) fn push_operation(&mut self, ended: Ended) {
         self.operations.push_back(ended);

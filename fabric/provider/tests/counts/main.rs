@@ -145,6 +145,30 @@ counts! {
     with_senders_8: Wants { sources: true, ..Wants::default() }, Way::Tagged, 8;
 }
 
+/// A pass finds a row of messages, and each read of a queue takes one of them without another pass.
+#[test]
+#[cfg_attr(
+    debug_assertions,
+    ignore = "counted in optimised code: `cargo xtask test --only release`"
+)]
+fn messages_in_a_row_share_a_pass() {
+    const ROW: usize = 16;
+    let test = "messages_in_a_row_share_a_pass";
+    let row = count(test, "row", || {
+        let mut couple = Couple::meet(&Wants::default(), 8);
+        exchange_between_marks(|| couple.exchange_row(Way::Tagged, ROW));
+        couple.close();
+    });
+    let Some((single, row)) = door(test, "door", &Wants::default(), Way::Tagged, 8).zip(row) else {
+        return;
+    };
+    let single = steady(&single).instructions / MESSAGES;
+    let row = steady(&row).instructions / (MESSAGES * ROW as u64);
+    println!("instructions for a message of 8 bytes: {single} alone, {row} in a row of {ROW}");
+    // What a pass takes that finds nothing.
+    assert!(row + 150 < single, "{row} instructions in a row, {single} alone");
+}
+
 /// What the provider adds to a message of the members below it: a send, a receive, and two reads of queues.
 #[test]
 #[cfg_attr(

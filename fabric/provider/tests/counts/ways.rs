@@ -53,4 +53,13 @@ impl Couple {
         to.read_entry(from);
         self.ends.swap(0, 1);
     }
+
+    /// Some messages, of which the first is received when all have been sent; the ends change places.
+    pub(crate) fn exchange_row(&mut self, way: Way, count: usize) {
+        let [from, to] = &mut self.ends;
+        (0..count).for_each(|_| way.post(to));
+        (0..count).for_each(|_| way.send(from, to));
+        (0..count).for_each(|_| to.read_entry(from));
+        self.ends.swap(0, 1);
+    }
 }
