@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use doorbell_fabric::error::{RailError, advice};
-use doorbell_fabric::map::Object;
 use doorbell_fabric::map::clofork::CloforkFd;
+use doorbell_fabric::map::{Object, Protection};
 use doorbell_ring::lane::Geometry;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::io::Errno;
@@ -17,8 +17,9 @@ use rustix::net::{
 };
 use zerocopy::IntoBytes;
 
-use crate::lease::LEASE_BYTES;
-use crate::tx::FRONT_WORDS;
+use crate::lease::{Foreign, LEASE_BYTES};
+use crate::map::{Sides, sides};
+use crate::tx::{CLOSE_REASON, FRONT_WORDS, SEVERED};
 use crate::wire::{Hello, Id, Welcome};
 
 /// The result of a connection attempt.
@@ -43,13 +44,21 @@ pub(crate) enum Received<T> {
     Forgotten,
 }
 
-/// A received and validated hello, with the pid of its sender.
+/// A received and validated hello, with the pid of its sender. Its objects are mapped, and their descriptors
+/// closed: one that waits takes the descriptor of its socket alone.
 pub(crate) struct ReceivedHello {
     pub(crate) hello: Hello,
     pub(crate) geometry: Geometry,
-    pub(crate) lane: Object,
-    pub(crate) leases: Object,
+    pub(crate) lane: Sides,
+    pub(crate) leases: Foreign,
     pub(crate) pid: i32,
+}
+
+impl ReceivedHello {
+    /// Whether the lane was given up before it was accepted.
+    pub(crate) fn is_severed(&self) -> bool {
+        self.lane.words.load(CLOSE_REASON) == SEVERED
+    }
 }
 
 /// A received and validated welcome.
@@ -70,6 +79,14 @@ pub(crate) fn system(step: &'static str, errno: Errno) -> RailError {
         source,
         remedy: remedy.unwrap_or("check `ulimit -n`, and that Unix sockets are allowed in this container"),
     }
+}
+
+/// Whether an error means that this process, or the system, has no descriptor left at the moment.
+pub(crate) fn is_out_of_files(error: &RailError) -> bool {
+    let (RailError::System { source, .. } | RailError::Memory { source, .. }) = error else {
+        return false;
+    };
+    matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
 fn name_of(id: &Id) -> Result<SocketAddrUnix, RailError> {
@@ -190,7 +207,8 @@ fn send(socket: &CloforkFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Res
     }
 }
 
-/// Receives the hello of a connection, if it has arrived.
+/// Receives the hello of a connection, if it has arrived. Without descriptors for what it carries it stays
+/// where it is, and the error is one of [`is_out_of_files`].
 pub(crate) fn receive_hello(socket: &CloforkFd) -> Result<Received<ReceivedHello>, RailError> {
     let pid = peer_pid(socket)?;
     let (bytes, descriptors) = match receive::<{ size_of::<Hello>() }>(socket)? {
@@ -206,13 +224,13 @@ pub(crate) fn receive_hello(socket: &CloforkFd) -> Result<Received<ReceivedHello
     Ok(Received::Message(ReceivedHello {
         hello,
         geometry,
-        lane,
-        leases,
+        lane: sides(&lane, Protection::ReadOnly, FRONT_WORDS)?,
+        leases: Foreign::map(&leases)?,
         pid,
     }))
 }
 
-/// Receives the welcome of a receiver, if it has arrived.
+/// Receives the welcome of a receiver, if it has arrived; without descriptors as [`receive_hello`].
 pub(crate) fn receive_welcome(socket: &CloforkFd) -> Result<Received<ReceivedWelcome>, RailError> {
     let pid = peer_pid(socket)?;
     let (bytes, descriptors) = match receive::<{ size_of::<Welcome>() }>(socket)? {
@@ -242,6 +260,10 @@ type RawMessage = (Vec<u8>, Vec<OwnedFd>);
 const DESCRIPTORS_MAX: usize = 8;
 
 /// Receives one message of at most `N` bytes with its descriptors; a longer one is an error.
+///
+/// The kernel drops descriptors for which it finds no room in this process, and the message with them. So it
+/// is looked at first, which brings the descriptors too, and taken once they are here: one that comes while
+/// there are none left is received later.
 fn receive<const N: usize>(socket: &CloforkFd) -> Result<Received<RawMessage>, RailError> {
     let mut bytes = [0; N];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -250,7 +272,7 @@ fn receive<const N: usize>(socket: &CloforkFd) -> Result<Received<RawMessage>, R
         socket,
         &mut [IoSliceMut::new(&mut bytes)],
         &mut control,
-        RecvFlags::CMSG_CLOEXEC,
+        RecvFlags::CMSG_CLOEXEC | RecvFlags::PEEK,
     );
     let received = match received {
         Ok(received) => received,
@@ -268,15 +290,17 @@ fn receive<const N: usize>(socket: &CloforkFd) -> Result<Received<RawMessage>, R
     if received.bytes == 0 {
         return Ok(Received::Closed);
     }
-    if received.flags.contains(ReturnFlags::TRUNC) {
-        return Err(RailError::hostile("sent a first message that is too long"));
-    }
     // If the buffer had room for more descriptors, the kernel failed to install those that were passed.
     if received.flags.contains(ReturnFlags::CTRUNC) && descriptors.len() < DESCRIPTORS_MAX {
         return Err(system(
             "receive descriptors from a rank on this host",
             Errno::MFILE,
         ));
+    }
+    // What it carries is here: the rest of this message goes.
+    let _ = rustix::net::recv(socket, &mut [0; 1][..], RecvFlags::DONTWAIT);
+    if received.flags.contains(ReturnFlags::TRUNC) {
+        return Err(RailError::hostile("sent a first message that is too long"));
     }
     Ok(Received::Message((bytes[..received.bytes].to_vec(), descriptors)))
 }

@@ -145,7 +145,7 @@ impl ShmRail {
     }
 
     /// A copy of the socket in another process would hold it open, and with it the entry of the set.
-    fn unwatch(&self, socket: Option<&CloforkFd>) {
+    pub(crate) fn unwatch(&self, socket: Option<&CloforkFd>) {
         if let Some(socket) = socket {
             let _ = epoll::delete(&self.epoll, socket);
         }

@@ -6,20 +6,22 @@ use std::time::Duration;
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
-use doorbell_fabric::map::Protection;
 use doorbell_fabric::map::clofork::CloforkFd;
+use doorbell_fabric::map::{Object, Protection};
 use doorbell_fabric::message::{Incarnation, Refused};
 use doorbell_fabric::poll::timespec;
 use doorbell_fabric::rail::Work;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::connect::{self, DialOutcome, Received, ReceivedHello, system};
+use crate::connect::{self, DialOutcome, Received, ReceivedHello, is_out_of_files, system};
 use crate::forget::{Acquaintance, drop_older};
-use crate::map::sides;
+use crate::lease::Foreign;
+use crate::map::{Sides, sides};
 use crate::pull::Memory;
 use crate::rail::ShmRail;
 use crate::ready::Ready;
 use crate::rx::Rx;
+use crate::shortage::{AwaitingHello, has_lasted};
 use crate::tx::{CLOSED, FRONT_WORDS, Handshake, RemoteEnd, SEVERED, Tx};
 use crate::wire::{Hello, Welcome};
 
@@ -36,7 +38,7 @@ pub(crate) enum Token {
 }
 
 impl Token {
-    fn data(self) -> EventData {
+    pub(crate) fn data(self) -> EventData {
         EventData::new_u64(match self {
             Token::Listener => 0,
             Token::AwaitingHello => 1,
@@ -56,9 +58,12 @@ impl Token {
     }
 }
 
+/// What the listener, as every socket, is watched for.
+pub(crate) const LISTENER_FLAGS: EventFlags = EventFlags::IN.union(EventFlags::RDHUP);
+
 fn watch(epoll: &OwnedFd, descriptor: impl AsFd, token: Token) -> Result<(), RailError> {
-    let flags = EventFlags::IN | EventFlags::RDHUP;
-    epoll::add(epoll, descriptor, token.data(), flags).map_err(|errno| system("watch a socket", errno))
+    epoll::add(epoll, descriptor, token.data(), LISTENER_FLAGS)
+        .map_err(|errno| system("watch a socket", errno))
 }
 
 impl ShmRail {
@@ -68,6 +73,7 @@ impl ShmRail {
 
     /// Handles all pending socket events; one system call when there are none.
     pub(crate) fn poll_sockets(&mut self) -> Work {
+        self.unmute_listener();
         let none = timespec(Duration::ZERO);
         let mut space = [std::mem::MaybeUninit::uninit(); 64];
         let events = match epoll::wait(&self.epoll, &mut space[..], Some(&none)) {
@@ -79,6 +85,7 @@ impl ShmRail {
         if events
             .iter()
             .any(|event| matches!(Token::of(event.data), Token::Listener | Token::AwaitingHello))
+            || !self.deferred.is_empty()
         {
             self.accept_all();
         }
@@ -101,20 +108,26 @@ impl ShmRail {
     }
 
     fn accept_all(&mut self) {
-        while let Ok(Some(socket)) = connect::accept(&self.listener) {
-            if self.awaiting_hello.len() >= PENDING_MAX || self.watch(&socket, Token::AwaitingHello).is_err()
-            {
-                self.refused += 1;
-                continue;
-            }
-            self.awaiting_hello.push(socket);
+        let mut greetings = std::mem::take(&mut self.deferred);
+        for one in std::mem::take(&mut self.awaiting_hello) {
+            self.receive_hello(one, true, &mut greetings);
         }
-        let mut greetings = Vec::new();
-        for socket in std::mem::take(&mut self.awaiting_hello) {
-            match connect::receive_hello(&socket) {
-                Ok(Received::Message(greeting)) => greetings.push((greeting, socket)),
-                Ok(Received::Pending) => self.awaiting_hello.push(socket),
-                Ok(Received::Closed | Received::Forgotten) | Err(_) => self.refused += 1,
+        // One after the other: an accepted connection keeps one descriptor, and its hello takes two more until
+        // it is mapped.
+        while greetings.len() < PENDING_MAX {
+            let socket = match connect::accept(&self.listener) {
+                Ok(Some(socket)) => socket,
+                Ok(None) => break,
+                Err(error) => {
+                    if is_out_of_files(&error) {
+                        self.mute_listener();
+                    }
+                    break;
+                }
+            };
+            let short_since = None;
+            if !self.receive_hello(AwaitingHello { socket, short_since }, false, &mut greetings) {
+                break;
             }
         }
         self.refused += drop_older(&mut greetings);
@@ -123,9 +136,46 @@ impl ShmRail {
         }
     }
 
+    /// Receives the hello of a connection, or keeps it waiting; returns whether there may be descriptors left.
+    fn receive_hello(
+        &mut self,
+        mut one: AwaitingHello,
+        is_watched: bool,
+        greetings: &mut Vec<(ReceivedHello, CloforkFd)>,
+    ) -> bool {
+        let received = connect::receive_hello(&one.socket);
+        let is_short = received.as_ref().is_err_and(is_out_of_files);
+        if is_short {
+            self.pause();
+        } else {
+            one.short_since = None;
+        }
+        let waits = match received {
+            Ok(Received::Message(greeting)) => {
+                if is_watched {
+                    self.unwatch(Some(&one.socket));
+                }
+                greetings.push((greeting, one.socket));
+                return true;
+            }
+            Ok(Received::Pending) => true,
+            Err(_) if is_short => !has_lasted(&mut one.short_since, self.now),
+            Ok(Received::Closed | Received::Forgotten) | Err(_) => false,
+        };
+        let fits = self.awaiting_hello.len() < PENDING_MAX;
+        if waits && fits && (is_watched || self.watch(&one.socket, Token::AwaitingHello).is_ok()) {
+            self.awaiting_hello.push(one);
+        } else {
+            if is_watched {
+                self.unwatch(Some(&one.socket));
+            }
+            self.refused += 1;
+        }
+        !is_short
+    }
+
     /// Handles a hello, of an open peer or of one that may be opened later.
     fn on_hello(&mut self, greeting: ReceivedHello, socket: CloforkFd) {
-        let _ = epoll::delete(&self.epoll, &socket);
         if greeting.hello.expected.get() != self.incarnation.0 {
             self.refused += 1;
             return;
@@ -133,7 +183,7 @@ impl ShmRail {
         let hello = &greeting.hello;
         let known = self.known(hello.id, Incarnation(hello.incarnation.get()));
         match (self.acquaintance(known, hello), known) {
-            (Acquaintance::Same, Some(index)) => self.receive_hello_from(index, &greeting, socket),
+            (Acquaintance::Same, Some(index)) => self.receive_hello_from(index, greeting, socket),
             (Acquaintance::Same, None) => self.keep_pending(greeting, socket),
             (Acquaintance::Newer, _) => {
                 if let Some(index) = known {
@@ -166,25 +216,26 @@ impl ShmRail {
     pub(crate) fn connect_pending(&mut self, index: u32) {
         let peer = &self.peers[index as usize];
         if let Some((greeting, socket)) = self.pending_peers.take(peer.id, peer.incarnation) {
-            self.receive_hello_from(index, &greeting, socket);
+            self.receive_hello_from(index, greeting, socket);
         }
     }
 
     pub(crate) fn take_lane(
         &mut self,
         index: u32,
-        greeting: &ReceivedHello,
+        greeting: ReceivedHello,
+        (control, ours): (Object, Sides),
         socket: CloforkFd,
     ) -> Result<(), RailError> {
         let hello = &greeting.hello;
         let nonce = (hello.nonce_address.get(), hello.nonce);
         let memory = Memory::prove(
-            &greeting.leases,
+            greeting.leases,
             greeting.pid,
             nonce,
             self.capabilities.features.get,
-        )?;
-        let (rx, control) = Rx::new(greeting.geometry, &greeting.lane, socket)?;
+        );
+        let rx = Rx::new(greeting.geometry, greeting.lane, ours, socket)?;
         let flags = (memory.readable(), self.barrier.needs_fence());
         let names = (index, self.peers[index as usize].terms[0]);
         let welcome = Welcome::new(names, self.incarnation.0, flags, self.nonce());
@@ -277,6 +328,8 @@ impl ShmRail {
         match outcome {
             Ok(false) => {}
             Ok(true) => self.sender_ends(index),
+            // The welcome stays in the socket.
+            Err(error) if is_out_of_files(&error) && !self.waits_too_long(index) => self.pause(),
             Err(RailError::Hostile { .. }) if hung_up => self.sender_ends(index),
             Err(RailError::Hostile { .. }) => self.disconnect(index, DownReason::Hostile),
             Err(_) => self.disconnect(index, DownReason::Resources),
@@ -297,18 +350,20 @@ impl ShmRail {
             tx.close_reason()
         };
         let greeted = matches!(tx.handshake, Handshake::HelloSent(_));
-        if let Some(socket) = tx.socket() {
-            let _ = epoll::delete(&self.epoll, socket);
-        }
         // A receiver that has not answered has no memory for a close reason, but if it still listens it is
         // alive.
         if close_reason == 0 && greeted {
             match connect::is_listening(&id) {
                 Ok(true) => close_reason = SEVERED,
                 Ok(false) => {}
+                // Its socket stays as it is, and is looked at again.
+                Err(error) if is_out_of_files(&error) && !self.waits_too_long(index) => return self.pause(),
                 // Unknown at present, which does not prove a death.
                 Err(_) => return self.end(index, DownReason::Resources),
             }
+        }
+        if let Some(socket) = self.peers[index as usize].tx_mut().and_then(|tx| tx.socket()) {
+            let _ = epoll::delete(&self.epoll, socket);
         }
         if close_reason != SEVERED {
             // The peer's own lane may still be waiting to be accepted.
@@ -324,11 +379,11 @@ impl ShmRail {
         let welcome = &welcomed.welcome;
         let nonce = (welcome.nonce_address.get(), welcome.nonce);
         let memory = Memory::prove(
-            &welcomed.leases,
+            Foreign::map(&welcomed.leases)?,
             welcomed.pid,
             nonce,
             self.capabilities.features.get,
-        )?;
+        );
         let peer = &mut self.peers[index as usize];
         if welcome.incarnation.get() != peer.incarnation.0 {
             return Err(RailError::hostile("answered with another incarnation"));
@@ -344,6 +399,7 @@ impl ShmRail {
         peer.terms[1] = welcome.term.get();
         peer.memory.get_or_insert(memory);
         peer.can_read_us = Some(welcome.can_pull());
+        (peer.short_since, peer.out_of_files) = (None, false);
         let Some(tx) = peer.tx_mut() else { return Ok(()) };
         let Handshake::HelloSent(socket) = std::mem::replace(&mut tx.handshake, Handshake::Connecting) else {
             return Ok(());
@@ -361,7 +417,8 @@ impl ShmRail {
         Ok(())
     }
 
-    /// Creates our lane to a peer and connects. Messages can be put into the lane at once.
+    /// Creates our lane to a peer and connects. Messages can be put into the lane at once. Without a descriptor
+    /// for it the rail counts as full.
     #[cold]
     pub(crate) fn make_lane(&mut self, index: u32) -> Result<(), Refused> {
         let Some(peer) = self.peers.get_mut(index as usize) else {
@@ -370,9 +427,21 @@ impl ShmRail {
         if peer.down.is_some() || self.closed {
             return Err(Refused::PeerDown);
         }
+        if self.is_short()
+            && let Some(refused) = self.try_later(index)
+        {
+            return Err(refused);
+        }
+        let peer = &mut self.peers[index as usize];
         match Tx::new(self.geometry, peer.base) {
             Ok(tx) => peer.tx = Some(Box::new(tx)),
-            Err(_) => {
+            Err(error) => {
+                if is_out_of_files(&error)
+                    && let Some(refused) = self.try_later(index)
+                {
+                    self.pause();
+                    return Err(refused);
+                }
                 self.end(index, DownReason::Resources);
                 return Err(Refused::PeerDown);
             }
@@ -398,11 +467,15 @@ impl ShmRail {
             terms,
         );
         let failed = match connect::dial(&id, &hello, object, &self.leases.object) {
-            Ok(DialOutcome::Later) => return Ok(()),
+            Ok(DialOutcome::Later) => {
+                self.peers[index as usize].short_since = None;
+                return Ok(());
+            }
             Ok(DialOutcome::HelloSent(socket)) => {
                 tx.handshake = Handshake::HelloSent(socket);
                 let socket = tx.socket().map(AsFd::as_fd);
                 let watched = socket.map(|socket| watch(&self.epoll, socket, Token::Tx(index)));
+                peer.short_since = None;
                 match watched {
                     Some(Err(_)) => DownReason::Resources,
                     _ => return Ok(()),
@@ -414,22 +487,35 @@ impl ShmRail {
                 return Ok(());
             }
             Err(RailError::Hostile { .. }) => DownReason::Hostile,
+            Err(error) if is_out_of_files(&error) => {
+                self.pause();
+                if !self.waits_too_long(index) {
+                    return Ok(());
+                }
+                DownReason::Resources
+            }
             Err(_) => DownReason::Resources,
         };
         self.end(index, failed);
         Err(Refused::PeerDown)
     }
 
-    /// Repeats connection attempts that found a full backlog.
+    /// Repeats connection attempts that found a full backlog, or no descriptor.
     fn redial(&mut self) {
         for index in 0..self.peers.len() {
             let peer = &mut self.peers[index];
             let connecting = peer
                 .tx_mut()
                 .is_some_and(|tx| matches!(tx.handshake, Handshake::Connecting));
-            if connecting && peer.ending.is_none() {
+            if !connecting || peer.ending.is_some() {
+                continue;
+            }
+            let index = index as u32;
+            if !self.is_short() {
                 // A permanent failure is reported as an event.
-                let _ = self.dial(index as u32);
+                let _ = self.dial(index);
+            } else if self.waits_too_long(index) {
+                self.end(index, DownReason::Resources);
             }
         }
     }

@@ -32,6 +32,7 @@
 //! | `pending_peers` | hellos of peers that are not open yet |
 //! | `reconnect` | giving a connection up, and reconnecting to a live process |
 //! | `forget` | closing everything to one peer, and whose number is used again |
+//! | `shortage` | descriptors that are lacking for a moment |
 //! | `tx`, `rx` | one direction each |
 //! | `growth` | the memory of a lane, which grows with its use |
 //! | `connect`, `wire` | handshake sockets, and the two handshake messages |
@@ -86,6 +87,7 @@ mod rail;
 mod ready;
 mod reconnect;
 mod rx;
+mod shortage;
 mod stats;
 #[allow(unsafe_code)]
 mod sys;

@@ -9,7 +9,6 @@ use doorbell_fabric::message::{Caller, Incarnation};
 
 use crate::connect::ReceivedHello;
 use crate::handshake::PENDING_MAX;
-use crate::rx::Rx;
 use crate::wire::Id;
 
 /// A hello of a peer that is not open.
@@ -43,11 +42,11 @@ impl PendingPeers {
             .retain(|one| !one.is(id, incarnation) || age(&one.greeting) > ours);
         let newer = self.waiting.iter().any(|one| one.is(id, incarnation));
         if self.waiting.len() >= PENDING_MAX {
-            self.waiting.retain(|one| !Rx::is_severed(&one.greeting.lane));
+            self.waiting.retain(|one| !one.greeting.is_severed());
         }
         let mut refused = (before - self.waiting.len()) as u64;
         let full = self.waiting.len() >= PENDING_MAX;
-        if newer || full || Rx::is_severed(&greeting.lane) {
+        if newer || full || greeting.is_severed() {
             refused += 1;
         } else {
             self.waiting.push(PendingPeer {

@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{Ordering, fence};
 
-use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Object, Protection};
 use doorbell_fabric::message::{Landing, OpError, OpId, PeerIndex, Remote};
 use doorbell_fabric::time::Time;
@@ -119,16 +118,11 @@ impl Memory {
         Window::of(&object).ok()
     }
 
-    /// Maps the peer's leases, and checks by its nonce that its memory can be read.
-    pub(crate) fn prove(
-        leases: &Object,
-        pid: i32,
-        nonce: (u64, [u8; 16]),
-        wanted: bool,
-    ) -> Result<Self, RailError> {
+    /// Checks by a peer's nonce that its memory can be read.
+    pub(crate) fn prove(leases: Foreign, pid: i32, nonce: (u64, [u8; 16]), wanted: bool) -> Self {
         let readable = wanted && sys::read_nonce(pid, nonce.0) == Some(nonce.1);
-        Ok(Self {
-            leases: Foreign::map(leases)?,
+        Self {
+            leases,
             pid,
             readable,
             windows: Vec::new(),
@@ -138,7 +132,7 @@ impl Memory {
             unwritable: false,
             #[cfg(test)]
             mapped: 0,
-        })
+        }
     }
 
     pub(crate) fn readable(&self) -> bool {

@@ -18,7 +18,7 @@ use doorbell_ring::lane::Geometry;
 use rustix::event::epoll;
 
 use crate::config::ShmConfig;
-use crate::connect::{self, system};
+use crate::connect::{self, ReceivedHello, system};
 use crate::coop_copy::owner::CoopOwner;
 use crate::forget::Places;
 use crate::handshake::Token;
@@ -28,6 +28,7 @@ use crate::pull::{Memory, Pulls};
 use crate::ready::{READY_BYTES, Ready};
 use crate::reconnect::Attempt;
 use crate::rx::Rx;
+use crate::shortage::{AwaitingHello, Shortage};
 use crate::stats::ShmStats;
 use crate::sys;
 use crate::tx::{CLOSED, FRONT_WORDS, Handshake, SEVERED, Tx};
@@ -68,6 +69,10 @@ pub(crate) struct Peer {
     pub(crate) attempt: Option<Box<Attempt>>,
     /// Its end was noticed; it is reported once its lane is empty.
     pub(crate) ending: Option<DownReason>,
+    /// Since when there are no descriptors for it.
+    pub(crate) short_since: Option<Time>,
+    /// It was lost for that.
+    pub(crate) out_of_files: bool,
 }
 
 impl Peer {
@@ -88,6 +93,8 @@ impl Peer {
             epochs: [0; 2],
             attempt: None,
             ending: None,
+            short_since: None,
+            out_of_files: false,
         }
     }
 
@@ -133,7 +140,10 @@ pub struct ShmRail {
     /// Our id as a lease holder.
     pub(crate) holder: u64,
     /// Connections that have not sent their hello.
-    pub(crate) awaiting_hello: Vec<CloforkFd>,
+    pub(crate) awaiting_hello: Vec<AwaitingHello>,
+    /// Hellos that there was no descriptor to answer.
+    pub(crate) deferred: Vec<(ReceivedHello, CloforkFd)>,
+    pub(crate) shortage: Shortage,
     /// Hellos of peers that are not open.
     pub(crate) pending_peers: PendingPeers,
     pub(crate) events: VecDeque<RailEvent>,
@@ -211,6 +221,8 @@ impl ShmRail {
             coop_owner: CoopOwner::default(),
             holder: holder(&id),
             awaiting_hello: Vec::new(),
+            deferred: Vec::new(),
+            shortage: Shortage::default(),
             pending_peers: PendingPeers::default(),
             events: VecDeque::new(),
             now: Time::ZERO,
@@ -306,7 +318,7 @@ impl ShmRail {
     pub(crate) fn retire_lanes(&mut self, index: u32, reason: DownReason) {
         let peer = &mut self.peers[index as usize];
         peer.down = Some(reason);
-        peer.ending = None;
+        (peer.ending, peer.short_since) = (None, None);
         self.past.add(peer);
         if let Some(mut tx) = peer.tx.take() {
             peer.base = tx.last();
@@ -460,6 +472,7 @@ impl ShmRail {
         self.cold.clear();
         // A process that is about to connect finds its socket closed.
         self.awaiting_hello.clear();
+        self.deferred.clear();
         self.pending_peers.clear();
     }
 }

@@ -23,7 +23,7 @@ use doorbell_fabric::event::{DownReason, EventKind};
 use doorbell_fabric::map::clofork::CloforkFd;
 use doorbell_fabric::message::{MsgId, PeerIndex};
 
-use crate::connect::ReceivedHello;
+use crate::connect::{ReceivedHello, is_out_of_files};
 use crate::rail::{Peer, ShmRail};
 use crate::rx::Rx;
 use crate::tx::{Handshake, SEVERED, Tx};
@@ -119,12 +119,12 @@ impl Peer {
 
 impl ShmRail {
     /// Handles a hello of a known peer.
-    pub(crate) fn receive_hello_from(&mut self, index: u32, greeting: &ReceivedHello, socket: CloforkFd) {
+    pub(crate) fn receive_hello_from(&mut self, index: u32, greeting: ReceivedHello, socket: CloforkFd) {
         let (theirs, peer_epoch) = (greeting.hello.epoch.get(), greeting.hello.peer_epoch.get());
         let peer = &self.peers[index as usize];
         let call = peer.classify_hello(theirs, peer_epoch);
         // A lane that was given up again does not count.
-        if call == HelloVerdict::Refuse || peer.is_over() || self.closed || Rx::is_severed(&greeting.lane) {
+        if call == HelloVerdict::Refuse || peer.is_over() || self.closed || greeting.is_severed() {
             self.refused += 1;
             return;
         }
@@ -142,8 +142,21 @@ impl ShmRail {
         }
         // If our own lane could not be created just now, theirs is refused, and the peer tries again.
         if call == HelloVerdict::Take && self.peers[index as usize].expects_lane() {
-            match self.take_lane(index, greeting, socket) {
+            let taken = match Rx::control() {
+                Ok(control) => self.take_lane(index, greeting, control, socket),
+                Err(error) if is_out_of_files(&error) && !self.waits_too_long(index) => {
+                    self.pause();
+                    self.deferred.push((greeting, socket));
+                    return;
+                }
+                Err(error) => Err(error),
+            };
+            match taken {
                 Ok(()) => {
+                    (
+                        self.peers[index as usize].short_since,
+                        self.peers[index as usize].out_of_files,
+                    ) = (None, false);
                     self.has_taken(index);
                     self.begin_one_socket(index);
                 }

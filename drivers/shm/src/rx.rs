@@ -7,8 +7,8 @@ use doorbell_fabric::map::clofork::CloforkFd;
 use doorbell_fabric::map::{Object, Protection};
 use doorbell_ring::lane::{Consumer, Geometry};
 
-use crate::map::{WordsOf, sides, words};
-use crate::tx::{CLOSE_REASON, FRONT_WORDS, SEVERED, ring};
+use crate::map::{Sides, WordsOf, sides};
+use crate::tx::{CLOSE_REASON, FRONT_WORDS, ring};
 use crate::wakeup::HOT;
 
 /// A peer's lane to us.
@@ -33,21 +33,26 @@ pub(crate) struct Rx {
 }
 
 impl Rx {
-    /// Maps a lane that a peer passed, and creates the control object that is passed back.
-    pub(crate) fn new(
-        geometry: Geometry,
-        lane: &Object,
-        socket: CloforkFd,
-    ) -> Result<(Self, Object), RailError> {
-        let theirs = sides(lane, Protection::ReadOnly, FRONT_WORDS)?;
+    /// Creates the control object of a lane, which is passed back to its sender.
+    pub(crate) fn control() -> Result<(Object, Sides), RailError> {
         let control = Object::new(
             "doorbell-control",
             FRONT_WORDS * 8 + doorbell_ring::lane::CONTROL_BYTES,
         )?;
         let ours = sides(&control, Protection::ReadWrite, FRONT_WORDS)?;
         control.seal_against_new_writers()?;
+        Ok((control, ours))
+    }
+
+    /// Takes a lane that a peer passed, with our control block for it.
+    pub(crate) fn new(
+        geometry: Geometry,
+        theirs: Sides,
+        ours: Sides,
+        socket: CloforkFd,
+    ) -> Result<Self, RailError> {
         let lane = Consumer::attach(geometry, ours.area, theirs.area).map_err(ring)?;
-        let rx = Self {
+        Ok(Self {
             lane,
             theirs: theirs.words,
             ours: ours.words,
@@ -57,14 +62,7 @@ impl Rx {
             idle: 0,
             answered: 0,
             orphaned: false,
-        };
-        Ok((rx, control))
-    }
-
-    /// Whether a lane was given up before it was accepted; one that cannot be mapped counts as such.
-    pub(crate) fn is_severed(lane: &Object) -> bool {
-        words(lane, Protection::ReadOnly, FRONT_WORDS)
-            .map_or(true, |words| words.load(CLOSE_REASON) == SEVERED)
+        })
     }
 
     /// The peer's close reason, or zero.

@@ -254,12 +254,22 @@ fn met_with_few_descriptors() {
     }
 }
 
-/// Whether the process is there cannot be queried: that is no proof of its death.
+/// Whether the process is there cannot be queried: that is no proof of its death. It is queried again later,
+/// and the peer is lost if descriptors lack for long.
 #[test]
 fn refused_without_descriptors() {
     if !is_alone() {
         return;
     }
+    let second = 1_000_000_000;
+    refused(&[], second, DownReason::Abandoned);
+    let until_lost = [second, 5 * second, 10 * second];
+    refused(&until_lost, 12 * second, DownReason::Resources);
+}
+
+/// A lane that its receiver has refused, whose sender looks for the reason at these times without
+/// descriptors, and then at another one; it has them then unless it has looked for too long.
+fn refused(without: &[u64], last: u64, expected: DownReason) {
     let (mut a, mut b) = (rail(&small()), rail(&small()));
     let other = Incarnation(b.incarnation().0 ^ 1);
     let to_b = Message::open(&mut a, &b.address(), other).unwrap();
@@ -267,9 +277,14 @@ fn refused_without_descriptors() {
     b.progress(Time::from_nanos(1_000_000));
     assert_eq!(b.refused(), 1);
     let limit = Limit::to(0);
-    a.progress(Time::from_nanos(1_000_000));
+    for time in [2_000_000].iter().chain(without) {
+        a.progress(Time::from_nanos(*time));
+        assert!(a.event().is_none(), "{time}");
+    }
+    let limit = (expected == DownReason::Resources).then_some(limit);
+    a.progress(Time::from_nanos(last));
     drop(limit);
     let reported = a.event().unwrap().kind;
-    assert_eq!(reported, EventKind::PeerDown(DownReason::Resources));
+    assert_eq!(reported, EventKind::PeerDown(expected));
     assert!(!a.peers[0].is_over());
 }
