@@ -20,6 +20,7 @@ pub mod counter_file;
 pub mod diagnose;
 pub mod ends;
 pub mod error;
+mod files;
 pub mod handle;
 pub mod join;
 pub mod launcher;

@@ -21,7 +21,7 @@ use crate::pull::Memory;
 use crate::rail::ShmRail;
 use crate::ready::Ready;
 use crate::rx::Rx;
-use crate::shortage::{AwaitingHello, has_lasted};
+use crate::shortage::AwaitingHello;
 use crate::tx::{CLOSED, FRONT_WORDS, Handshake, RemoteEnd, SEVERED, Tx};
 use crate::wire::{Hello, Welcome};
 
@@ -74,6 +74,7 @@ impl ShmRail {
     /// Handles all pending socket events; one system call when there are none.
     pub(crate) fn poll_sockets(&mut self) -> Work {
         self.unmute_listener();
+        self.keep_files();
         let none = timespec(Duration::ZERO);
         let mut space = [std::mem::MaybeUninit::uninit(); 64];
         let events = match epoll::wait(&self.epoll, &mut space[..], Some(&none)) {
@@ -143,7 +144,7 @@ impl ShmRail {
         is_watched: bool,
         greetings: &mut Vec<(ReceivedHello, CloforkFd)>,
     ) -> bool {
-        let received = connect::receive_hello(&one.socket);
+        let received = self.with_kept(|_| connect::receive_hello(&one.socket));
         let is_short = received.as_ref().is_err_and(is_out_of_files);
         if is_short {
             self.pause();
@@ -159,7 +160,7 @@ impl ShmRail {
                 return true;
             }
             Ok(Received::Pending) => true,
-            Err(_) if is_short => !has_lasted(&mut one.short_since, self.now),
+            Err(_) if is_short => !self.has_lasted(*one.short_since.get_or_insert(self.now)),
             Ok(Received::Closed | Received::Forgotten) | Err(_) => false,
         };
         let fits = self.awaiting_hello.len() < PENDING_MAX;
@@ -301,6 +302,21 @@ impl ShmRail {
         }
     }
 
+    /// The socket over which a peer's welcome is to come.
+    fn awaited_welcome(&self, index: u32) -> Option<&CloforkFd> {
+        let peer = self.peers.get(index as usize)?;
+        let attempted = peer.attempt.as_ref().and_then(|attempt| attempt.tx.as_deref());
+        match &peer.tx.as_deref().or(attempted)?.handshake {
+            Handshake::HelloSent(socket) => Some(socket),
+            _ => None,
+        }
+    }
+
+    fn receive_welcome(&self, index: u32) -> Result<Received<connect::ReceivedWelcome>, RailError> {
+        self.awaited_welcome(index)
+            .map_or(Ok(Received::Pending), connect::receive_welcome)
+    }
+
     pub(crate) fn on_tx(&mut self, index: u32, hung_up: bool) {
         let Some(peer) = self.peers.get_mut(index as usize) else {
             return;
@@ -312,13 +328,18 @@ impl ShmRail {
                 .is_some_and(|socket| crate::pull::hung_up(socket.as_fd()));
         let outcome = match &tx.handshake {
             Handshake::Connecting | Handshake::Over => Ok(false),
-            Handshake::HelloSent(socket) => match connect::receive_welcome(socket) {
-                Ok(Received::Message(welcomed)) => self.welcome(index, welcomed).map(|()| hung_up),
+            Handshake::HelloSent(_) => match self.with_kept(|rail| rail.receive_welcome(index)) {
+                Ok(Received::Message(welcomed)) => {
+                    let welcome = self.welcome(index, welcomed);
+                    // Before others take them: its own are closed now.
+                    self.keep_files();
+                    welcome.map(|()| hung_up)
+                }
                 Ok(Received::Pending) => Ok(hung_up),
                 Ok(Received::Closed) => Ok(true),
                 Ok(Received::Forgotten) => {
                     // Nothing else comes over it.
-                    let _ = epoll::delete(&self.epoll, socket);
+                    self.unwatch(self.awaited_welcome(index));
                     return self.is_forgotten_by(index);
                 }
                 Err(error) => Err(error),
@@ -399,7 +420,6 @@ impl ShmRail {
         peer.terms[1] = welcome.term.get();
         peer.memory.get_or_insert(memory);
         peer.can_read_us = Some(welcome.can_pull());
-        (peer.short_since, peer.out_of_files) = (None, false);
         let Some(tx) = peer.tx_mut() else { return Ok(()) };
         let Handshake::HelloSent(socket) = std::mem::replace(&mut tx.handshake, Handshake::Connecting) else {
             return Ok(());
@@ -412,6 +432,7 @@ impl ShmRail {
             words: control.words,
         };
         tx.welcomed(control.area, far)?;
+        self.is_met(index);
         self.come_up(index);
         self.begin_one_socket(index);
         Ok(())
@@ -434,7 +455,16 @@ impl ShmRail {
         }
         let peer = &mut self.peers[index as usize];
         match Tx::new(self.geometry, peer.base) {
-            Ok(tx) => peer.tx = Some(Box::new(tx)),
+            Ok(tx) => {
+                // Nothing is lost yet: no message is in it.
+                if !tx.object().is_none_or(|lane| self.leaves_enough(lane.as_fd()))
+                    && let Some(refused) = self.try_later(index)
+                {
+                    self.pause();
+                    return Err(refused);
+                }
+                self.peers[index as usize].tx = Some(Box::new(tx));
+            }
             Err(error) => {
                 if is_out_of_files(&error)
                     && let Some(refused) = self.try_later(index)
@@ -468,14 +498,14 @@ impl ShmRail {
         );
         let failed = match connect::dial(&id, &hello, object, &self.leases.object) {
             Ok(DialOutcome::Later) => {
-                self.peers[index as usize].short_since = None;
+                self.has_files(index);
                 return Ok(());
             }
             Ok(DialOutcome::HelloSent(socket)) => {
                 tx.handshake = Handshake::HelloSent(socket);
                 let socket = tx.socket().map(AsFd::as_fd);
                 let watched = socket.map(|socket| watch(&self.epoll, socket, Token::Tx(index)));
-                peer.short_since = None;
+                self.has_files(index);
                 match watched {
                     Some(Err(_)) => DownReason::Resources,
                     _ => return Ok(()),

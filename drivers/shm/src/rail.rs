@@ -195,7 +195,7 @@ impl ShmRail {
         let ready_object = Object::new("doorbell-ready", READY_BYTES)?;
         let ready = Ready::map(&ready_object)?;
         let cma = config.cma && own_memory_is_readable(&nonce);
-        let rail = Self {
+        let mut rail = Self {
             name: name.clone(),
             capabilities: config.capabilities(geometry, cma),
             geometry,
@@ -233,6 +233,7 @@ impl ShmRail {
             closed: false,
         };
         rail.watch(&rail.listener, Token::Listener)?;
+        rail.keep_files();
         Ok(rail)
     }
 

@@ -142,7 +142,7 @@ impl ShmRail {
         }
         // If our own lane could not be created just now, theirs is refused, and the peer tries again.
         if call == HelloVerdict::Take && self.peers[index as usize].expects_lane() {
-            let taken = match Rx::control() {
+            let taken = match self.with_kept(|_| Rx::control()) {
                 Ok(control) => self.take_lane(index, greeting, control, socket),
                 Err(error) if is_out_of_files(&error) && !self.waits_too_long(index) => {
                     self.pause();
@@ -153,10 +153,7 @@ impl ShmRail {
             };
             match taken {
                 Ok(()) => {
-                    (
-                        self.peers[index as usize].short_since,
-                        self.peers[index as usize].out_of_files,
-                    ) = (None, false);
+                    self.is_met(index);
                     self.has_taken(index);
                     self.begin_one_socket(index);
                 }

@@ -82,6 +82,11 @@ impl Tx {
         })
     }
 
+    /// Whether it waits for its receiver.
+    pub(crate) fn is_under_way(&self) -> bool {
+        matches!(self.handshake, Handshake::Connecting | Handshake::HelloSent(_))
+    }
+
     /// The lane object, until the peer has it.
     pub(crate) fn object(&self) -> Option<&Object> {
         self.object.as_ref()

@@ -204,7 +204,9 @@ impl Member {
         // The line of a process that has ended is closed at the desk.
         let is_ended = matches!(reason, LostReason::Peer(DownReason::Control | DownReason::Died));
         let (why, next) = match (reason, self.inner.trouble(rank)) {
-            (LostReason::Unmet, Some(trouble)) => (trouble, reason.advice()),
+            (LostReason::Unmet | LostReason::Peer(DownReason::Resources), Some(trouble)) => {
+                (trouble, reason.advice())
+            }
             _ if is_ended => (
                 "its process or its domain has ended",
                 "see its last output, and with which status it ended",

@@ -162,10 +162,21 @@ impl PmlLayer {
     fn report(&mut self, rank: Rank) {
         let Some(reason) = self.pml.lost(rank) else { return };
         if self.book.lose(rank) {
+            if reason == LostReason::Peer(DownReason::Resources) {
+                self.note_trouble(rank);
+            }
             self.lost.push_back((rank, reason));
             if !self.book.is_owned(rank) {
                 self.begin_fading(rank);
             }
+        }
+    }
+
+    /// Keeps what a rail reports about the path to a peer that is lost.
+    fn note_trouble(&mut self, rank: Rank) {
+        let trouble = |path: &PeerPath| self.pml.rail(path.rail)?.trouble(path.peer);
+        if let Some(trouble) = self.book.paths(rank).iter().find_map(trouble) {
+            self.troubles.insert(rank, trouble.into_owned());
         }
     }
 
@@ -429,7 +440,10 @@ impl Member<PmlLayer> {
         settings.peers_most = MOST_PEERS;
         settings.sources = SOURCES;
         settings.lazy = true;
-        let make = |_: &Desk, _: &[AnyRail]| {
+        let make = |desk: &Desk, rails: &[AnyRail]| {
+            if rails.iter().any(|rail| rail.name().kind() == "shm") {
+                desk.expect_releases();
+            }
             let mut book = Book::default();
             book.add(OWN, own);
             book.own(OWN);

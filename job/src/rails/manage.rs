@@ -20,6 +20,7 @@ use doorbell_xdp::XdpRail;
 use super::capture::{self, Capture};
 use crate::config::Config;
 use crate::error::Error;
+use crate::files::files_needed;
 use crate::meet::Key;
 use crate::random;
 
@@ -118,7 +119,12 @@ impl Manage for ShmRail {
     }
 
     fn shows_end(&self, peer: PeerIndex) -> bool {
-        self.is_connected(peer)
+        self.is_connected(peer) && !self.is_connecting(peer)
+    }
+
+    fn trouble(&self, peer: PeerIndex) -> Option<Cow<'static, str>> {
+        self.was_out_of_files(peer)
+            .then(|| files_needed(self.unconnected()).into())
     }
 
     fn inject_failure(&mut self, peer: Option<PeerIndex>) {

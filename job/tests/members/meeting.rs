@@ -1,5 +1,7 @@
 //! Peers that meet when one first needs the other.
 
+use std::time::Instant;
+
 use super::node::{Node, Other, config, hex, name};
 use doorbell_job::lobby::{Address, PmlMember};
 use doorbell_pml::Rank;
@@ -88,9 +90,14 @@ fn a_sleeper_is_woken_by_one_that_it_never_heard_of() {
     }
 }
 
-/// Processes that all send to all others at once, which have never met.
-fn all_to_all(count: usize) {
+/// Processes that all send to all others at once, which have never met; each may open so many files more, or as
+/// many as it likes.
+fn all_to_all(count: usize, files: Option<usize>) {
     let mut all: Vec<Other> = (0..count).map(|_| Other::start()).collect();
+    if let Some(files) = files {
+        all.iter_mut()
+            .for_each(|other| other.tell(&format!("limit {files}")));
+    }
     let addresses: Vec<Address> = all.iter().map(Other::address).collect();
     for (own, other) in all.iter_mut().enumerate() {
         for (tag, to) in addresses.iter().enumerate().filter(|(to, _)| *to != own) {
@@ -105,10 +112,17 @@ fn all_to_all(count: usize) {
         for _ in 1..count {
             other.until(&format!("got {own} "));
         }
+        if files.is_some() {
+            assert_eq!(other.has("lost"), None);
+            continue;
+        }
         other.tell("counts");
         let counts = other.until("counts");
         assert!(counts.starts_with(&format!("counts {count} ")), "{counts}");
         assert!(other.has("lost").is_none());
+    }
+    if files.is_some() {
+        return;
     }
     // Two descriptors for each peer, one for each direction, and some of the process's own.
     let other = &mut all[0];
@@ -122,5 +136,36 @@ fn all_to_all(count: usize) {
 
 #[test]
 fn sixty_four_processes_send_to_each_other() {
-    all_to_all(64);
+    all_to_all(64, None);
+}
+
+#[test]
+fn many_that_lack_descriptors_for_a_moment_lose_none() {
+    // Each peer takes one in the end, and up to five while it is met.
+    all_to_all(48, Some(48 + 24));
+}
+
+#[test]
+fn one_without_descriptors_gives_its_calls_up_with_a_sentence() {
+    const PEERS: usize = 6;
+    let mut one = Other::start();
+    let all: Vec<Other> = (0..PEERS).map(|_| Other::start()).collect();
+    one.tell("limit 0");
+    let began = Instant::now();
+    for (tag, other) in all.iter().enumerate() {
+        one.send(&other.address(), tag as u64, "x");
+    }
+    for tag in 0..PEERS {
+        let sent = one.until(&format!("sent {tag} "));
+        assert!(sent.contains("error"), "{sent}");
+        let lost = one.until("lost ");
+        let says = [
+            "are needed at least",
+            "the limit of open files is",
+            "raise it by `ulimit -n ",
+        ];
+        assert!(says.iter().all(|word| lost.contains(word)), "{lost}");
+    }
+    let late = began.elapsed();
+    assert!((5..30).contains(&late.as_secs()), "{late:?}");
 }

@@ -13,6 +13,7 @@ use doorbell_job::lobby::{Address, PmlMember};
 use doorbell_pml::{Payload, Rank, RecvArgs, RequestId, SendArgs, SendMode, Sent, Source, Target};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd as _, BorrowedFd};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Ends a test that hangs.
 pub(crate) const GUARD: Duration = Duration::from_secs(120);
@@ -37,6 +38,7 @@ pub(crate) struct Node {
     room: Region,
     receive: Option<RequestId>,
     sends: HashMap<RequestId, (u64, Region)>,
+    texts: HashMap<String, Region>,
     pub(crate) events: VecDeque<String>,
 }
 
@@ -47,6 +49,7 @@ impl Node {
             room: Region::new(LONGEST).unwrap(),
             receive: None,
             sends: HashMap::new(),
+            texts: HashMap::new(),
             events: VecDeque::new(),
         };
         node.receive();
@@ -93,9 +96,18 @@ impl Node {
         }
     }
 
+    /// The memory of a text that is sent: the same for each send of it.
+    fn memory_of(&mut self, text: &str) -> Region {
+        let make = || {
+            let region = Region::new(text.len().max(1)).unwrap();
+            region.write(0, text.as_bytes());
+            region
+        };
+        self.texts.entry(text.to_owned()).or_insert_with(make).clone()
+    }
+
     fn send_by(&mut self, mode: SendMode, rank: Rank, tag: u64, text: &str) {
-        let region = Region::new(text.len().max(1)).unwrap();
-        region.write(0, text.as_bytes());
+        let region = self.memory_of(text);
         let args = SendArgs {
             to: rank,
             context: CONTEXT,
@@ -156,10 +168,11 @@ impl Node {
 
     /// Sleeps until something comes, also from `other`.
     fn sleep(&mut self, other: BorrowedFd<'_>) {
-        let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
-        let mut descriptors = vec![copy(other)];
-        let busy = self.member.arm(&mut |fd| descriptors.push(copy(fd)));
-        if !busy && self.events.is_empty() {
+        // A process without descriptors for the copies does not sleep.
+        let mut copies = vec![other.try_clone_to_owned()];
+        let busy = self.member.arm(&mut |fd| copies.push(fd.try_clone_to_owned()));
+        let descriptors = copies.into_iter().collect::<Result<Vec<_>, _>>();
+        if let (false, true, Ok(descriptors)) = (busy, self.events.is_empty(), descriptors) {
             let longest = self.member.idle().unwrap_or(GUARD).min(GUARD);
             let mut set: Vec<_> = descriptors
                 .iter()
@@ -190,7 +203,8 @@ impl Node {
     }
 
     /// Runs a command: `send ADDRESS TAG TEXT`, which ends when it was matched, `post` with the same, which
-    /// ends when it is sent, `leave ADDRESS`, `counts`, `files`, or `close`.
+    /// ends when it is sent, `leave ADDRESS`, `counts`, `files`, `limit COUNT` of further files, after which only
+    /// `x` is sent, or `close`.
     fn run(&mut self, line: &str) -> bool {
         let mut words = line.splitn(4, ' ');
         let mut word = || words.next().unwrap_or_default();
@@ -213,6 +227,16 @@ impl Node {
                 self.events.push_back(line);
             }
             "files" => self.events.push_back(format!("files {}", open_files())),
+            "limit" => {
+                let more: u64 = word().parse().unwrap();
+                // What is sent afterwards.
+                self.memory_of("x");
+                let limit = Rlimit {
+                    current: Some(open_files() as u64 + more),
+                    ..getrlimit(Resource::Nofile)
+                };
+                setrlimit(Resource::Nofile, limit).unwrap();
+            }
             "close" => {
                 self.member.close(Duration::from_secs(20));
                 return false;

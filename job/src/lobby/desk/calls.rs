@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   begun ──► due ── connect, send the card ──► waits for the answer ──► answered
-//!              ▲ ▲        │ backlog full              │ closed without an answer
+//!              ▲ ▲        │ backlog full, no file     │ closed without an answer
 //!              │ └────────┘                           ▼
 //!              └────────────────────────── a pause, a few times ──► failed
 //! ```
 //!
 //! A call has no limit in time: its callee may compute for minutes before it looks at its desk, and the
-//! kernel reports its end meanwhile.
+//! kernel reports its end meanwhile. One for which this process has no descriptor ends after [`SHORTAGE_MAX`]:
+//! that many processes meet at once makes them lack for a moment only.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -24,6 +25,8 @@ const PAUSES: [Duration; 3] = [
     Duration::from_millis(10),
     Duration::from_millis(50),
 ];
+/// How long descriptors may be lacking, while no peer gets met, before the calls that need them fail.
+pub(super) const SHORTAGE_MAX: Duration = Duration::from_secs(10);
 /// Most calls that one pass begins.
 const MOST_AT_ONCE: usize = 64;
 
@@ -36,6 +39,8 @@ struct Call {
     next: Instant,
     /// How often it was closed without an answer.
     closed: usize,
+    /// Since when there is no descriptor for it.
+    short_since: Option<Instant>,
 }
 
 /// The calls that are under way, by the name of the callee.
@@ -44,6 +49,8 @@ pub(super) struct Calls {
     calls: HashMap<Name, Call>,
     /// Those without a connection.
     due: VecDeque<Name>,
+    /// When a peer was met completely the last time, so that descriptors got free.
+    met_at: Option<Instant>,
 }
 
 impl Calls {
@@ -56,6 +63,7 @@ impl Calls {
             number: None,
             next: now,
             closed: 0,
+            short_since: None,
         };
         self.calls.insert(name, call);
         self.due.push_back(name);
@@ -81,15 +89,32 @@ impl Calls {
     /// The callee's backlog is full: the call is tried again soon.
     pub(super) fn again(&mut self, name: Name, now: Instant) {
         if let Some(call) = self.calls.get_mut(&name) {
-            call.next = now + RETRY;
+            (call.next, call.short_since) = (now + RETRY, None);
             self.due.push_back(name);
         }
+    }
+
+    /// A call waits until descriptors are free; it is tried again soon. Returns `false` for one that has waited
+    /// too long while there were none at all.
+    pub(super) fn wait_for_files(&mut self, name: Name, now: Instant, is_short: bool) -> bool {
+        let Some(call) = self.calls.get_mut(&name) else {
+            return true;
+        };
+        if is_short {
+            let since = Some(*call.short_since.get_or_insert(now)).max(self.met_at);
+            if since.is_some_and(|since| now.saturating_duration_since(since) >= SHORTAGE_MAX) {
+                return false;
+            }
+        }
+        call.next = now + RETRY;
+        self.due.push_back(name);
+        true
     }
 
     /// The card was sent over a connection.
     pub(super) fn sent(&mut self, name: &Name, number: u64) {
         if let Some(call) = self.calls.get_mut(name) {
-            call.number = Some(number);
+            (call.number, call.short_since) = (Some(number), None);
         }
     }
 
@@ -107,6 +132,11 @@ impl Calls {
         call.next = now + *pause;
         self.due.push_back(name);
         true
+    }
+
+    /// A peer was met completely.
+    pub(super) fn one_is_met(&mut self) {
+        self.met_at = Some(Instant::now());
     }
 
     /// Ends a call; returns the number of its connection.

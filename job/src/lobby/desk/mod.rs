@@ -30,7 +30,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -44,10 +44,11 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use self::calls::{Calls, RETRY};
 pub(super) use self::place::Place;
-use self::place::{accept, dial, files_needed, is_ours, is_out_of_files, system_id};
+use self::place::{accept, dial, is_ours, system_id};
 use self::suspects::Suspects;
 use self::table::{Role, Table, Watched};
 use super::card::{Bad, Card, LONGEST, Name};
+use crate::files::{DESCRIPTORS, files_needed, is_out_of_files, limit};
 use crate::random;
 
 const LISTENER: u64 = 0;
@@ -58,6 +59,10 @@ const EVENTS: usize = 64;
 
 /// How long callers wait that found no descriptor left, before the next attempt to accept one.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The same while descriptors are kept free for the peers that are being met.
+const CROWDED_PAUSE: Duration = Duration::from_millis(1);
+/// How long they are kept free while none of these peers gets done.
+const CROWDED_MAX: Duration = Duration::from_secs(1);
 
 /// The word over a line: the sender notices the other's end by a rail, and closes the line.
 const RELEASE: u8 = b'r';
@@ -112,6 +117,12 @@ struct State {
     counts: DeskCounts,
     /// The listener is out of the epoll set until then, as there was no descriptor for a caller.
     pause: Option<Instant>,
+    /// The number of the last descriptor that was opened here: all below it are in use.
+    last_opened: u64,
+    /// The limit of open files when it was last looked up.
+    limit: u64,
+    /// Since when descriptors are kept free for the peers that are being met.
+    crowded_since: Option<Instant>,
     /// A sentence about missing descriptors that the owner has not taken.
     shortage: Option<String>,
     /// Whether there was such a sentence: there is one only.
@@ -128,6 +139,8 @@ struct Shared {
     ready: Arc<OwnedFd>,
     state: Mutex<State>,
     any: AtomicBool,
+    /// Whether lines are released once a rail shows the other end.
+    releases: AtomicBool,
     /// Whether there is a sentence about missing descriptors.
     is_short: AtomicBool,
 }
@@ -157,6 +170,7 @@ impl Desk {
             ready: Arc::new(ready),
             state: Mutex::new(state),
             any: AtomicBool::new(false),
+            releases: AtomicBool::new(false),
             is_short: AtomicBool::new(false),
         })))
     }
@@ -169,6 +183,13 @@ impl Desk {
     /// Returns the descriptor for a sleeper: it is readable when [`Desk::serve`] has something to do.
     pub fn ready(&self) -> BorrowedFd<'_> {
         self.0.ready.as_fd()
+    }
+
+    /// The owner releases each line once a rail shows the other end ([`Desk::release`]). Then callers wait, and
+    /// calls too, while the descriptors that are left would not suffice for all peers that are being met: if
+    /// each process took all it can have, none could get done.
+    pub(super) fn expect_releases(&self) {
+        self.0.releases.store(true, Ordering::Relaxed);
     }
 
     /// Whether there are news.
@@ -220,6 +241,7 @@ impl Desk {
     pub(super) fn release(&self, name: &Name) {
         let mut state = self.lock();
         state.suspects.remove(name);
+        state.calls.one_is_met();
         state.hang_up(name, RELEASE);
     }
 
@@ -276,6 +298,10 @@ impl Desk {
         }
         if numbers().any(|number| number == LISTENER) {
             for _ in 0..ACCEPTS {
+                if !self.has_room(&mut state) {
+                    self.pause(&mut state, CROWDED_PAUSE);
+                    break;
+                }
                 if !self.accept(&mut state) {
                     break;
                 }
@@ -308,8 +334,14 @@ impl Desk {
     #[cold]
     fn dial(&self, state: &mut State) {
         let now = Instant::now();
+        let mut is_short = false;
         for name in state.calls.take_due(now) {
+            if is_short || !self.has_room(state) {
+                self.call_later(state, name, now, is_short);
+                continue;
+            }
             let called = dial(&name).and_then(|socket| {
+                state.last_opened = number_of(&socket);
                 if !is_ours(&socket) {
                     return Err(other_user());
                 }
@@ -321,9 +353,56 @@ impl Desk {
                     Some(number) => state.calls.sent(&name, number),
                     None => self.fail(state, name, "this process cannot wait for its answer".to_owned()),
                 },
+                Err(error) if is_out_of_files(&error) => {
+                    is_short = true;
+                    self.call_later(state, name, now, true);
+                }
                 Err(error) => self.on_dial_error(state, name, &error, now),
             }
         }
+    }
+
+    /// A call waits for descriptors: for a bounded time, where there are none at all.
+    #[cold]
+    fn call_later(&self, state: &mut State, name: Name, now: Instant, is_short: bool) {
+        if !state.calls.wait_for_files(name, now, is_short) {
+            self.fail(state, name, files_needed(state.calls.len()));
+        }
+    }
+
+    /// Whether the descriptors that are left suffice for the peers that are being met, and for one more.
+    fn has_room(&self, state: &mut State) -> bool {
+        let others = state.table.len() as u64;
+        if others == 0 || !self.0.releases.load(Ordering::Relaxed) {
+            return true;
+        }
+        let needed = DESCRIPTORS * (others + 1);
+        let has = state.limit.saturating_sub(state.last_opened) >= needed || self.has_room_now(state, needed);
+        if has {
+            state.crowded_since = None;
+        }
+        has
+    }
+
+    /// Looks up whether so many descriptors are left. The system gives out the lowest free number, so that of
+    /// a fresh one shows how many there are at most.
+    #[cold]
+    fn has_room_now(&self, state: &mut State, needed: u64) -> bool {
+        state.limit = limit();
+        if let Ok(fresh) = rustix::io::fcntl_dupfd_cloexec(&self.0.ready, 0) {
+            state.last_opened = number_of(&fresh);
+            if state.limit.saturating_sub(state.last_opened) >= needed {
+                return true;
+            }
+        }
+        let now = Instant::now();
+        let since = *state.crowded_since.get_or_insert(now);
+        if now.duration_since(since) >= CROWDED_MAX {
+            // None of them gets done: one more makes no difference.
+            state.crowded_since = Some(now);
+            return true;
+        }
+        false
     }
 
     fn on_dial_error(&self, state: &mut State, name: Name, error: &io::Error, now: Instant) {
@@ -332,7 +411,6 @@ impl Desk {
             // It has closed the connection before the card was sent.
             Some(Errno::PIPE | Errno::CONNRESET) if state.calls.was_closed(name, now) => return,
             Some(Errno::CONNREFUSED) => "no process of this host has this address any more".to_owned(),
-            _ if is_out_of_files(error) => files_needed(state.calls.len()),
             _ => format!("it cannot be called: {error}"),
         };
         self.fail(state, name, reason);
@@ -359,11 +437,13 @@ impl Desk {
         let socket = match accept(&self.0.listener) {
             Ok(socket) => socket,
             Err(Errno::MFILE | Errno::NFILE) => {
-                self.pause(state);
+                self.pause(state, PAUSE);
+                self.report_shortage(state);
                 return false;
             }
             Err(_) => return false,
         };
+        state.last_opened = number_of(&socket);
         if !is_ours(&socket) {
             state.counts.other_user += 1;
             return true;
@@ -379,10 +459,14 @@ impl Desk {
 
     /// No descriptor is left for a caller. It waits, and would wake every sleep meanwhile.
     #[cold]
-    fn pause(&self, state: &mut State) {
+    fn pause(&self, state: &mut State, pause: Duration) {
         if epoll::delete(&self.0.ready, &self.0.listener).is_ok() {
-            state.pause = Some(Instant::now() + PAUSE);
+            state.pause = Some(Instant::now() + pause);
         }
+    }
+
+    #[cold]
+    fn report_shortage(&self, state: &mut State) {
         if !std::mem::replace(&mut state.was_short, true) {
             state.shortage = Some(files_needed(1));
             self.0.is_short.store(true, Ordering::Release);
@@ -571,7 +655,8 @@ impl Desk {
         loop {
             match dial(name) {
                 Err(error)
-                    if matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::INTR))
+                    if (matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::INTR))
+                        || is_out_of_files(&error))
                         && Instant::now() < until =>
                 {
                     self.serve();
@@ -675,6 +760,11 @@ impl State {
     fn read(&mut self, socket: &impl AsFd) -> Packet {
         read(&mut self.room, socket)
     }
+}
+
+/// The number of a descriptor.
+fn number_of(descriptor: &impl AsFd) -> u64 {
+    descriptor.as_fd().as_raw_fd().unsigned_abs().into()
 }
 
 /// A packet of a connection.

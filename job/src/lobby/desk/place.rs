@@ -9,7 +9,6 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, socket_with,
 };
-use rustix::process::{Resource, getrlimit};
 
 use crate::lobby::address::PeerId;
 use crate::lobby::card::Name;
@@ -94,29 +93,3 @@ pub(super) fn system_id(socket: &impl AsFd) -> Option<i32> {
 pub(super) fn is_ours(socket: &impl AsFd) -> bool {
     peer_uid(socket).is_ok_and(|uid| uid == rustix::process::geteuid().as_raw())
 }
-
-/// Whether an error means that the limit of open files is reached.
-pub(super) fn is_out_of_files(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
-}
-
-/// Returns the sentence for a process that has no descriptor left for `more` peers: how many are needed, how
-/// many there may be, and what to type.
-pub(super) fn files_needed(more: usize) -> String {
-    let limit = getrlimit(Resource::Nofile);
-    let present = limit.current.unwrap_or(u64::MAX);
-    let needed = present.saturating_add(DESCRIPTORS * more.max(1) as u64);
-    let line = match limit.maximum {
-        Some(hard) if hard < needed => {
-            format!("the line `* hard nofile {needed}` in /etc/security/limits.conf")
-        }
-        _ => format!("`ulimit -n {needed}`"),
-    };
-    format!(
-        "no file descriptor is left: {needed} are needed at least, since each peer takes {DESCRIPTORS}, and the limit of \
-         open files is {present}: raise it by {line}"
-    )
-}
-
-/// Most descriptors that a peer takes while it is met.
-const DESCRIPTORS: u64 = 2;

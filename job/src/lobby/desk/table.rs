@@ -149,7 +149,6 @@ impl Table {
     }
 
     /// Returns the number of connections.
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.connections.len()
     }

@@ -24,7 +24,7 @@ const TABLES: &[Table] = &[
             // words, and what needs nothing else
             &["cores", "path_report", "takeover", "types"],
             &["error"],
-            &["config", "convert", "notices", "random"],
+            &["config", "convert", "files", "notices", "random"],
             // the launcher, and the meeting of the ranks
             &["launcher", "meet"],
             &["acm", "ends", "rails", "spawn", "wait"],
