@@ -150,6 +150,8 @@ pub struct ShmRail {
     pub(crate) now: Time,
     next_socket_poll: Time,
     likely_until: Time,
+    /// The owner sleeps on the sockets.
+    is_armed: bool,
     pub(crate) refused: u64,
     /// Counters of dropped lanes.
     pub(crate) past: ShmStats,
@@ -227,6 +229,7 @@ impl ShmRail {
             events: VecDeque::new(),
             now: Time::ZERO,
             next_socket_poll: Time::ZERO,
+            is_armed: false,
             likely_until: Time::ZERO + HANDSHAKE_LIKELY,
             refused: 0,
             past: ShmStats::default(),
@@ -339,6 +342,18 @@ impl ShmRail {
         self.leases.forget(PeerIndex(index));
     }
 
+    /// Whether something goes on that no socket reports: a lane that is to be dialled again, a lack of
+    /// descriptors, memory of ours that a peer reads and may want our help with.
+    fn has_work_without_events(&self) -> bool {
+        let lanes = |peer: &Peer| {
+            let attempted = peer.attempt.as_ref().and_then(|attempt| attempt.tx.as_deref());
+            let tx = peer.tx.as_deref().or(attempted);
+            tx.is_some_and(|tx| matches!(tx.handshake, Handshake::Connecting))
+        };
+        let is_helping = self.copies_together && !self.leases.borrowers().is_empty();
+        is_helping || self.is_short_of_files() || self.peers.iter().any(lanes)
+    }
+
     /// Sets the attention of every lane to hot or cold, by the list that it is in.
     fn restore_attention(&mut self) {
         for (list, attention) in [(&self.hot, HOT), (&self.cold, COLD)] {
@@ -386,8 +401,9 @@ impl Rail for ShmRail {
         work
     }
 
+    /// While the owner sleeps on the sockets, they wake it: then only what shows at no socket is due.
     fn next_deadline(&self) -> Option<Time> {
-        Some(self.next_socket_poll)
+        (!self.is_armed || self.has_work_without_events()).then_some(self.next_socket_poll)
     }
 
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
@@ -403,13 +419,16 @@ impl Rail for ShmRail {
                 || (peer.ending.is_some() && peer.down.is_none())
         });
         if waiting || !self.pulls.is_idle() || !self.events.is_empty() {
+            self.is_armed = false;
             self.restore_attention();
             return Ok(Armed::Ready);
         }
+        self.is_armed = true;
         Ok(Armed::Sleep(self.epoll.as_fd()))
     }
 
     fn disarm(&mut self) {
+        self.is_armed = false;
         self.restore_attention();
         self.poll_sockets();
         // During the sleep only hot lanes were polled; the next polls visit all lanes.

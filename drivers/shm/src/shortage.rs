@@ -88,6 +88,17 @@ impl ShmRail {
         done
     }
 
+    /// Whether something waits until there are descriptors.
+    pub(crate) fn is_short_of_files(&self) -> bool {
+        self.shortage.is_muted
+            || !self.deferred.is_empty()
+            || self.awaiting_hello.iter().any(|one| one.short_since.is_some())
+            || self
+                .peers
+                .iter()
+                .any(|peer| peer.short_since.is_some() && peer.down.is_none())
+    }
+
     /// Notes that there is no descriptor.
     #[cold]
     pub(crate) fn pause(&mut self) {

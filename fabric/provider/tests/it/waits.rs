@@ -444,3 +444,32 @@ fn a_queue_without_wait_object_has_no_descriptor() {
         },
     );
 }
+
+#[test]
+fn one_with_nothing_to_do_is_not_woken() {
+    let name = "waits::one_with_nothing_to_do_is_not_woken";
+    run(name, |mut role, library| {
+        let wants = Wants {
+            wait: FI_WAIT_FD,
+            ..Wants::default()
+        };
+        let client = Client::meet(&mut role, library, &wants);
+        let bytes = pattern(8, 3);
+        if role.is_first() {
+            client.send(&bytes, Some(1));
+            client.expect(&bytes, Some(2));
+        } else {
+            client.expect(&bytes, Some(1));
+            client.send(&bytes, Some(2));
+        }
+        role.meet(&client);
+        // The last words of the meeting.
+        assert_eq!(sread(&client, 200), Err(FI_EAGAIN));
+        let before = sleeps();
+        assert_eq!(sread(&client, 1000), Err(FI_EAGAIN));
+        let slept = sleeps() - before;
+        println!("slept {slept} times in a second");
+        assert!(slept <= 10, "{slept}");
+        role.meet(&client);
+    });
+}
