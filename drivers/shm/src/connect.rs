@@ -24,8 +24,8 @@ use crate::wire::{Hello, Id, Welcome};
 
 /// The result of a connection attempt.
 pub(crate) enum DialOutcome {
-    /// Connected; the hello has been sent.
-    HelloSent(CloforkFd),
+    /// Connected, to the process of this pid; the hello has been sent.
+    HelloSent(CloforkFd, i32),
     /// The peer's backlog is full: try again.
     Later,
     /// No socket listens there any longer.
@@ -50,7 +50,8 @@ pub(crate) struct ReceivedHello {
     pub(crate) hello: Hello,
     pub(crate) geometry: Geometry,
     pub(crate) lane: Sides,
-    pub(crate) leases: Foreign,
+    /// `None` where the sender's were known.
+    pub(crate) leases: Option<Foreign>,
     pub(crate) pid: i32,
 }
 
@@ -67,7 +68,6 @@ pub(crate) struct ReceivedWelcome {
     pub(crate) control: Object,
     pub(crate) ready: Object,
     pub(crate) leases: Object,
-    pub(crate) pid: i32,
 }
 
 pub(crate) fn system(step: &'static str, errno: Errno) -> RailError {
@@ -159,9 +159,9 @@ pub(crate) fn dial(id: &Id, hello: &Hello, lane: &Object, leases: &Object) -> Re
         Err(Errno::CONNREFUSED | Errno::NOENT) => return Ok(DialOutcome::Gone),
         Err(errno) => return Err(system("connect to a rank on this host", errno)),
     }
-    peer_pid(&socket)?;
+    let pid = peer_pid(&socket)?;
     match send(&socket, hello.as_bytes(), &[lane.as_fd(), leases.as_fd()]) {
-        Ok(()) => Ok(DialOutcome::HelloSent(socket)),
+        Ok(()) => Ok(DialOutcome::HelloSent(socket, pid)),
         Err(Errno::PIPE | Errno::CONNRESET) => Ok(DialOutcome::Gone),
         Err(errno) => Err(system("pass a lane to a rank on this host", errno)),
     }
@@ -209,7 +209,12 @@ fn send(socket: &CloforkFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Res
 
 /// Receives the hello of a connection, if it has arrived. Without descriptors for what it carries it stays
 /// where it is, and the error is one of [`is_out_of_files`].
-pub(crate) fn receive_hello(socket: &CloforkFd) -> Result<Received<ReceivedHello>, RailError> {
+///
+/// The leases are mapped unless `are_leases_known`.
+pub(crate) fn receive_hello(
+    socket: &CloforkFd,
+    are_leases_known: impl Fn(&Hello) -> bool,
+) -> Result<Received<ReceivedHello>, RailError> {
     let pid = peer_pid(socket)?;
     let (bytes, descriptors) = match receive::<{ size_of::<Hello>() }>(socket)? {
         Received::Message(message) => message,
@@ -222,17 +227,20 @@ pub(crate) fn receive_hello(socket: &CloforkFd) -> Result<Received<ReceivedHello
     let lane = Object::received_growing(lane, FRONT_WORDS * 8 + geometry.bytes())?;
     let leases = Object::received(leases, LEASE_BYTES)?;
     Ok(Received::Message(ReceivedHello {
-        hello,
         geometry,
         lane: sides(&lane, Protection::ReadOnly, FRONT_WORDS)?,
-        leases: Foreign::map(&leases)?,
+        leases: if are_leases_known(&hello) {
+            None
+        } else {
+            Some(Foreign::map(&leases)?)
+        },
+        hello,
         pid,
     }))
 }
 
 /// Receives the welcome of a receiver, if it has arrived; without descriptors as [`receive_hello`].
 pub(crate) fn receive_welcome(socket: &CloforkFd) -> Result<Received<ReceivedWelcome>, RailError> {
-    let pid = peer_pid(socket)?;
     let (bytes, descriptors) = match receive::<{ size_of::<Welcome>() }>(socket)? {
         Received::Message(message) => message,
         Received::Pending => return Ok(Received::Pending),
@@ -250,7 +258,6 @@ pub(crate) fn receive_welcome(socket: &CloforkFd) -> Result<Received<ReceivedWel
         control: Object::received(control, least)?,
         ready: Object::received(ready, crate::ready::READY_BYTES)?,
         leases: Object::received(leases, LEASE_BYTES)?,
-        pid,
     }))
 }
 

@@ -137,6 +137,16 @@ impl ShmRail {
         }
     }
 
+    /// Whether the memory of the sender of a hello is known from its welcome, of the same connection.
+    fn knows_leases(&self, hello: &Hello) -> bool {
+        let known = self.known(hello.id, Incarnation(hello.incarnation.get()));
+        let peer = known.and_then(|index| self.peers.get(index as usize));
+        let is_same = self.acquaintance(known, hello) == Acquaintance::Same;
+        peer.is_some_and(|peer| {
+            is_same && peer.memory.is_some() && peer.down.is_none() && hello.epoch.get() == peer.epochs[1]
+        })
+    }
+
     /// Receives the hello of a connection, or keeps it waiting; returns whether there may be descriptors left.
     fn receive_hello(
         &mut self,
@@ -144,7 +154,8 @@ impl ShmRail {
         is_watched: bool,
         greetings: &mut Vec<(ReceivedHello, CloforkFd)>,
     ) -> bool {
-        let received = self.with_kept(|_| connect::receive_hello(&one.socket));
+        let received =
+            self.with_kept(|rail| connect::receive_hello(&one.socket, |hello| rail.knows_leases(hello)));
         let is_short = received.as_ref().is_err_and(is_out_of_files);
         if is_short {
             self.pause();
@@ -207,7 +218,7 @@ impl ShmRail {
         let open = self
             .known(hello.id, Incarnation(hello.incarnation.get()))
             .is_some();
-        self.refused += match self.closed {
+        self.refused += match self.closed || greeting.leases.is_none() {
             false => self.pending_peers.keep(greeting, socket, open),
             true => 1,
         };
@@ -230,14 +241,18 @@ impl ShmRail {
     ) -> Result<(), RailError> {
         let hello = &greeting.hello;
         let nonce = (hello.nonce_address.get(), hello.nonce);
-        let memory = Memory::prove(
-            greeting.leases,
-            greeting.pid,
-            nonce,
-            self.capabilities.features.get,
-        );
+        let wanted = self.capabilities.features.get;
+        let known = &self.peers[index as usize].memory;
+        let (readable, memory) = match (known, greeting.leases) {
+            (Some(known), _) => (known.readable(), None),
+            (None, Some(leases)) => {
+                let memory = Memory::prove(leases, greeting.pid, nonce, wanted);
+                (memory.readable(), Some(memory))
+            }
+            (None, None) => return Err(RailError::hostile("was known, and its memory is not")),
+        };
         let rx = Rx::new(greeting.geometry, greeting.lane, ours, socket)?;
-        let flags = (memory.readable(), self.barrier.needs_fence());
+        let flags = (readable, self.barrier.needs_fence());
         let names = (index, self.peers[index as usize].terms[0]);
         let welcome = Welcome::new(names, self.incarnation.0, flags, self.nonce());
         // A sender that has exited meanwhile cannot be answered, but its messages are in the lane.
@@ -256,7 +271,7 @@ impl ShmRail {
             None if peer.down.is_some() => return Ok(()),
             None => peer.rx = Some(Box::new(rx)),
         }
-        peer.memory.get_or_insert(memory);
+        peer.memory = peer.memory.take().or(memory);
         Ok(())
     }
 
@@ -307,7 +322,7 @@ impl ShmRail {
         let peer = self.peers.get(index as usize)?;
         let attempted = peer.attempt.as_ref().and_then(|attempt| attempt.tx.as_deref());
         match &peer.tx.as_deref().or(attempted)?.handshake {
-            Handshake::HelloSent(socket) => Some(socket),
+            Handshake::HelloSent(socket, _) => Some(socket),
             _ => None,
         }
     }
@@ -328,7 +343,7 @@ impl ShmRail {
                 .is_some_and(|socket| crate::pull::hung_up(socket.as_fd()));
         let outcome = match &tx.handshake {
             Handshake::Connecting | Handshake::Over => Ok(false),
-            Handshake::HelloSent(_) => match self.with_kept(|rail| rail.receive_welcome(index)) {
+            Handshake::HelloSent(..) => match self.with_kept(|rail| rail.receive_welcome(index)) {
                 Ok(Received::Message(welcomed)) => {
                     let welcome = self.welcome(index, welcomed);
                     // Before others take them: its own are closed now.
@@ -370,7 +385,7 @@ impl ShmRail {
         } else {
             tx.close_reason()
         };
-        let greeted = matches!(tx.handshake, Handshake::HelloSent(_));
+        let greeted = matches!(tx.handshake, Handshake::HelloSent(..));
         // A receiver that has not answered has no memory for a close reason, but if it still listens it is
         // alive.
         if close_reason == 0 && greeted {
@@ -399,13 +414,16 @@ impl ShmRail {
         let registered = self.barrier.registered();
         let welcome = &welcomed.welcome;
         let nonce = (welcome.nonce_address.get(), welcome.nonce);
-        let memory = Memory::prove(
-            Foreign::map(&welcomed.leases)?,
-            welcomed.pid,
-            nonce,
-            self.capabilities.features.get,
-        );
+        let wanted = self.capabilities.features.get;
         let peer = &mut self.peers[index as usize];
+        let memory = match (peer.memory.is_some(), peer.tx_mut().map(|tx| &tx.handshake)) {
+            // Its hello has brought the same.
+            (false, Some(&Handshake::HelloSent(_, pid))) => {
+                let leases = Foreign::map(&welcomed.leases)?;
+                Some(Memory::prove(leases, pid, nonce, wanted))
+            }
+            _ => None,
+        };
         if welcome.incarnation.get() != peer.incarnation.0 {
             return Err(RailError::hostile("answered with another incarnation"));
         }
@@ -418,10 +436,11 @@ impl ShmRail {
             return Ok(());
         }
         peer.terms[1] = welcome.term.get();
-        peer.memory.get_or_insert(memory);
+        peer.memory = peer.memory.take().or(memory);
         peer.can_read_us = Some(welcome.can_pull());
         let Some(tx) = peer.tx_mut() else { return Ok(()) };
-        let Handshake::HelloSent(socket) = std::mem::replace(&mut tx.handshake, Handshake::Connecting) else {
+        let Handshake::HelloSent(socket, _) = std::mem::replace(&mut tx.handshake, Handshake::Connecting)
+        else {
             return Ok(());
         };
         let far = RemoteEnd {
@@ -501,8 +520,8 @@ impl ShmRail {
                 self.has_files(index);
                 return Ok(());
             }
-            Ok(DialOutcome::HelloSent(socket)) => {
-                tx.handshake = Handshake::HelloSent(socket);
+            Ok(DialOutcome::HelloSent(socket, pid)) => {
+                tx.handshake = Handshake::HelloSent(socket, pid);
                 let socket = tx.socket().map(AsFd::as_fd);
                 let watched = socket.map(|socket| watch(&self.epoll, socket, Token::Tx(index)));
                 self.has_files(index);

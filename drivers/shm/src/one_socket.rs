@@ -41,7 +41,7 @@ impl ShmRail {
         };
         if peer
             .tx_mut()
-            .is_some_and(|tx| matches!(tx.handshake, Handshake::HelloSent(_)))
+            .is_some_and(|tx| matches!(tx.handshake, Handshake::HelloSent(..)))
         {
             // Its welcome came before, over our socket.
             self.on_tx(index, false);

@@ -30,8 +30,8 @@ pub(crate) const SEVERED: u64 = 2;
 pub(crate) enum Handshake {
     /// Not connected, because the peer's backlog is full: to be retried.
     Connecting,
-    /// The hello was sent; messages wait in the lane.
-    HelloSent(CloforkFd),
+    /// The hello was sent, to the process of this pid; messages wait in the lane.
+    HelloSent(CloforkFd, i32),
     /// The receiver has mapped the lane.
     Up(RemoteEnd),
     /// The connection is over and the socket closed.
@@ -84,7 +84,7 @@ impl Tx {
 
     /// Whether it waits for its receiver.
     pub(crate) fn is_under_way(&self) -> bool {
-        matches!(self.handshake, Handshake::Connecting | Handshake::HelloSent(_))
+        matches!(self.handshake, Handshake::Connecting | Handshake::HelloSent(..))
     }
 
     /// The lane object, until the peer has it.
@@ -257,7 +257,7 @@ impl Tx {
     pub(crate) fn socket(&self) -> Option<&CloforkFd> {
         match &self.handshake {
             Handshake::Connecting | Handshake::Over => None,
-            Handshake::HelloSent(socket) => Some(socket),
+            Handshake::HelloSent(socket, _) => Some(socket),
             Handshake::Up(far) => Some(&far.socket),
         }
     }

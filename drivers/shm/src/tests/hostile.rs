@@ -255,7 +255,7 @@ fn nonsense_on_the_socket_is_refused_and_counted() {
         target.poll(8, &mut seen);
     };
     for (hello, refused) in [(&wrong_size, 1), (&other_life, 2), (&good, 2)] {
-        let Ok(DialOutcome::HelloSent(socket)) =
+        let Ok(DialOutcome::HelloSent(socket, _)) =
             connect::dial(&target.id, hello, object.object().unwrap(), &target.leases.object)
         else {
             panic!("the socket was not there")
