@@ -5,8 +5,8 @@ use std::io;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
-/// Most descriptors that a peer takes while it is met: a call and a caller at the desk, and over shared memory
-/// a lane and two connections. One of them stays.
+/// Most descriptors that a peer takes while it is met: a call and a caller at the desk, and over shared
+/// memory a lane and two connections. One of them stays.
 pub(crate) const DESCRIPTORS: u64 = 5;
 
 /// Whether an error means that the limit of open files is reached.

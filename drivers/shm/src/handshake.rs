@@ -113,8 +113,8 @@ impl ShmRail {
         for one in std::mem::take(&mut self.awaiting_hello) {
             self.receive_hello(one, true, &mut greetings);
         }
-        // One after the other: an accepted connection keeps one descriptor, and its hello takes two more until
-        // it is mapped.
+        // One after the other: an accepted connection keeps one descriptor, and its hello takes two more
+        // until it is mapped.
         while greetings.len() < PENDING_MAX {
             let socket = match connect::accept(&self.listener) {
                 Ok(Some(socket)) => socket,
@@ -147,7 +147,8 @@ impl ShmRail {
         })
     }
 
-    /// Receives the hello of a connection, or keeps it waiting; returns whether there may be descriptors left.
+    /// Receives the hello of a connection, or keeps it waiting; returns whether there may be descriptors
+    /// left.
     fn receive_hello(
         &mut self,
         mut one: AwaitingHello,
@@ -457,8 +458,8 @@ impl ShmRail {
         Ok(())
     }
 
-    /// Creates our lane to a peer and connects. Messages can be put into the lane at once. Without a descriptor
-    /// for it the rail counts as full.
+    /// Creates our lane to a peer and connects. Messages can be put into the lane at once. Without a
+    /// descriptor for it the rail counts as full.
     #[cold]
     pub(crate) fn make_lane(&mut self, index: u32) -> Result<(), Refused> {
         let Some(peer) = self.peers.get_mut(index as usize) else {

@@ -166,8 +166,8 @@ impl Other {
     }
 }
 
-/// Meets a process that has but `left` descriptors; returns what it got, whom it lost, whether all of them for
-/// want of descriptors, and the milliseconds; and what its peers got and lost.
+/// Meets a process that has but `left` descriptors. Returns what it got and how many peers it lost, whether
+/// all of them for want of descriptors, and the milliseconds; and what its peers got and lost.
 fn meet(left: usize, for_good: bool) -> ([u64; 2], bool, u64, [usize; 2]) {
     let mut other = Other::start(left, for_good);
     let address = other.reads(HERE);

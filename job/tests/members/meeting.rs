@@ -90,7 +90,7 @@ fn a_sleeper_is_woken_by_one_that_it_never_heard_of() {
     }
 }
 
-/// Processes that all send to all others at once, which have never met; each may open so many files more, or as
+/// Processes that all send to all others at once, which have never met; each may open `files` more, or as
 /// many as it likes.
 fn all_to_all(count: usize, files: Option<usize>) {
     let mut all: Vec<Other> = (0..count).map(|_| Other::start()).collect();

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A call has no limit in time: its callee may compute for minutes before it looks at its desk, and the
-//! kernel reports its end meanwhile. One for which this process has no descriptor ends after [`SHORTAGE_MAX`]:
-//! that many processes meet at once makes them lack for a moment only.
+//! kernel reports its end meanwhile. One for which this process has no descriptor ends after
+//! [`SHORTAGE_MAX`]: where many processes meet at once, they lack for a moment only.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -94,8 +94,8 @@ impl Calls {
         }
     }
 
-    /// A call waits until descriptors are free; it is tried again soon. Returns `false` for one that has waited
-    /// too long while there were none at all.
+    /// A call waits until descriptors are free; it is tried again soon. Returns `false` for one that has
+    /// waited too long while there were none at all.
     pub(super) fn wait_for_files(&mut self, name: Name, now: Instant, is_short: bool) -> bool {
         let Some(call) = self.calls.get_mut(&name) else {
             return true;

@@ -185,9 +185,9 @@ impl Desk {
         self.0.ready.as_fd()
     }
 
-    /// The owner releases each line once a rail shows the other end ([`Desk::release`]). Then callers wait, and
-    /// calls too, while the descriptors that are left would not suffice for all peers that are being met: if
-    /// each process took all it can have, none could get done.
+    /// The owner releases each line once a rail shows the other end ([`Desk::release`]). Then callers wait,
+    /// and calls too, while the descriptors that are left would not suffice for all peers that are being met:
+    /// if each process took all it can have, none could get done.
     pub(super) fn expect_releases(&self) {
         self.0.releases.store(true, Ordering::Relaxed);
     }
@@ -384,8 +384,8 @@ impl Desk {
         has
     }
 
-    /// Looks up whether so many descriptors are left. The system gives out the lowest free number, so that of
-    /// a fresh one shows how many there are at most.
+    /// Looks up whether `needed` descriptors are left. The system gives out the lowest free number, so that
+    /// of a fresh one shows how many there are at most.
     #[cold]
     fn has_room_now(&self, state: &mut State, needed: u64) -> bool {
         state.limit = limit();
