@@ -41,7 +41,8 @@ unsafe impl Send for Failure {}
 /// The failures of a queue.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
-    waiting: VecDeque<Failure>,
+    /// Each with the number of the entry that comes next: those before it are read first.
+    waiting: VecDeque<(usize, Failure)>,
     /// The texts, each of them once, by their numbers.
     texts: Vec<CString>,
     /// The address or the text that the last failure had, to which the client may have a pointer until it
@@ -56,10 +57,15 @@ impl Failures {
         !self.waiting.is_empty()
     }
 
-    /// Adds a failure.
+    /// Adds a failure, which comes before the entry of this number.
     #[cold]
-    pub(crate) fn push(&mut self, failure: Failure) {
-        self.waiting.push_back(failure);
+    pub(crate) fn push(&mut self, next: usize, failure: Failure) {
+        self.waiting.push_back((next, failure));
+    }
+
+    /// The number of the entry before which the oldest one comes.
+    pub(crate) fn next(&self) -> Option<usize> {
+        self.waiting.front().map(|(next, _)| *next)
     }
 
     /// Writes the oldest failure, as far as a caller of this level knows the structure. Returns whether there
@@ -69,7 +75,7 @@ impl Failures {
     /// `to` may be read and written as far as a client of this level has it, and its `err_data` and
     /// `err_data_size` are as fi_cq(3) requires.
     pub(crate) unsafe fn read(&mut self, level: Level, to: *mut fi_cq_err_entry) -> bool {
-        let Some(failure) = self.waiting.pop_front() else {
+        let Some((_, failure)) = self.waiting.pop_front() else {
             return false;
         };
         let mut prov_errno = failure.errno;
@@ -227,7 +233,7 @@ mod tests {
             (Level::new(1, 20), 5),
             (Level::NEWEST, 5),
         ] {
-            failures.push(failure(FI_ETRUNC, None));
+            failures.push(0, failure(FI_ETRUNC, None));
             assert!(failures.any());
             let mut entry = untouched();
             // SAFETY: a whole structure.
@@ -248,7 +254,7 @@ mod tests {
             address: vec![7; 56],
             ..failure(FI_EADDRNOTAVAIL, None)
         };
-        failures.push(unknown());
+        failures.push(0, unknown());
         let mut entry = untouched();
         // SAFETY: a whole structure.
         unsafe { failures.read(Level::NEWEST, &mut entry) };
@@ -260,7 +266,7 @@ mod tests {
         let address = unsafe { std::slice::from_raw_parts(entry.err_data.cast::<u8>(), 56) };
         assert_eq!(address, [7; 56]);
 
-        failures.push(unknown());
+        failures.push(0, unknown());
         let mut room = [0xee_u8; 16];
         let mut entry = untouched();
         entry.err_data = room.as_mut_ptr().cast();
@@ -276,7 +282,7 @@ mod tests {
     #[test]
     fn a_text_is_found_by_its_number_and_given_as_data_cut_to_the_callers_buffer() {
         let mut failures = Failures::default();
-        failures.push(failure(FI_EHOSTUNREACH, Some("the peer has gone")));
+        failures.push(0, failure(FI_EHOSTUNREACH, Some("the peer has gone")));
         let mut entry = untouched();
         // SAFETY: a whole structure.
         unsafe { failures.read(Level::NEWEST, &mut entry) };
@@ -286,7 +292,7 @@ mod tests {
         let text = unsafe { CStr::from_ptr(entry.err_data.cast()) };
         assert_eq!(text, c"the peer has gone");
 
-        failures.push(failure(FI_EHOSTUNREACH, Some("the peer has gone")));
+        failures.push(0, failure(FI_EHOSTUNREACH, Some("the peer has gone")));
         let mut buffer = [7_u8; 9];
         entry.err_data = buffer.as_mut_ptr().cast();
         entry.err_data_size = 8;
@@ -301,7 +307,7 @@ mod tests {
     fn a_text_stays_where_it_is_and_is_kept_once() {
         let mut failures = Failures::default();
         let read = |failures: &mut Failures, text: &str| {
-            failures.push(failure(FI_EHOSTUNREACH, Some(text)));
+            failures.push(0, failure(FI_EHOSTUNREACH, Some(text)));
             let mut entry = untouched();
             // SAFETY: a whole structure, without a buffer.
             unsafe { failures.read(Level::NEWEST, &mut entry) };

@@ -117,7 +117,7 @@ impl Queue {
     /// Adds a failure.
     #[cold]
     pub(crate) fn fail(&mut self, failure: Failure) {
-        self.failures.push(failure);
+        self.failures.push(self.ring.next(), failure);
         self.bell.ring();
     }
 
@@ -126,13 +126,28 @@ impl Queue {
     #[inline(always)]
     pub(crate) fn read(&mut self, outlet: &mut Outlet) -> Option<Result<isize>> {
         if self.failures.any() {
-            return Some(Err(Errno(FI_EAVAIL)));
+            return Some(self.read_before_failure(outlet));
         }
         if self.ring.is_empty() {
             return None;
         }
         self.ring.take(self.format, outlet);
         Some(Ok(outlet.written() as isize))
+    }
+
+    /// Moves what came before the oldest failure: a buffer for many messages whose failure is read is the
+    /// client's again, and no entry of it may follow.
+    ///
+    /// # Errors
+    /// `FI_EAVAIL` when nothing did.
+    #[cold]
+    fn read_before_failure(&mut self, outlet: &mut Outlet) -> Result<isize> {
+        let before = self.failures.next().map_or(0, |next| self.ring.before(next));
+        if before == 0 {
+            return Err(Errno(FI_EAVAIL));
+        }
+        self.ring.take_most(before, self.format, outlet);
+        Ok(outlet.written() as isize)
     }
 
     /// What a call returns that has read no entry.
@@ -259,27 +274,32 @@ mod tests {
         assert_eq!(read(&mut queue, 3, |_, _| {}), Ok(vec![1]));
     }
 
+    /// A buffer for many messages that was cancelled is the client's again with the failure.
     #[test]
-    fn a_failure_comes_first_and_is_read_by_a_call_of_its_own() {
+    fn a_failure_comes_in_its_place_and_is_read_by_a_call_of_its_own() {
         let mut queue = queue(16);
-        queue.push(&entry(1), 0);
+        (0..20).for_each(|number| queue.push(&entry(number), 0));
         queue.fail(Failure {
-            entry: entry(2),
+            entry: entry(20),
             lost: 0,
             errno: FI_ECANCELED,
             sender: FI_ADDR_NOTAVAIL,
             text: None,
             address: Vec::new(),
         });
+        // It keeps its place while the queue grows.
+        (21..60).for_each(|number| queue.push(&entry(number), 0));
+        assert_eq!(read(&mut queue, 3, |_, _| {}), Ok(vec![0, 1, 2]));
+        assert_eq!(read(&mut queue, 99, |_, _| {}), Ok((3..20).collect()));
         assert_eq!(read(&mut queue, 3, |_, _| {}), Err(Errno(FI_EAVAIL)));
         let mut failed = fi_cq_err_entry::zeroed();
         // SAFETY: a whole structure.
         assert_eq!(unsafe { queue.read_failure(Level::NEWEST, &mut failed) }, Ok(1));
-        assert_eq!((failed.err, failed.op_context.addr()), (FI_ECANCELED, 2));
+        assert_eq!((failed.err, failed.op_context.addr()), (FI_ECANCELED, 20));
         // SAFETY: as above.
         let none = unsafe { queue.read_failure(Level::NEWEST, &mut failed) };
         assert_eq!(none, Err(Errno(FI_EAGAIN)));
-        assert_eq!(read(&mut queue, 3, |_, _| {}), Ok(vec![1]));
+        assert_eq!(read(&mut queue, 99, |_, _| {}), Ok((21..60).collect()));
     }
 
     #[test]

@@ -60,7 +60,12 @@ impl Ring {
 
     #[cold]
     fn grow(&mut self, places: usize) {
-        let mut larger = Self::new(places);
+        // Entries keep their numbers.
+        let mut larger = Self {
+            taken: self.taken,
+            put: self.taken,
+            ..Self::new(places)
+        };
         while !self.is_empty() {
             // SAFETY: there is one.
             let (entry, sender) = unsafe { self.oldest() };
@@ -85,10 +90,27 @@ impl Ring {
         self.put = self.put.wrapping_add(1);
     }
 
+    /// The number of the next entry that is put.
+    pub(crate) fn next(&self) -> usize {
+        self.put
+    }
+
+    /// How many entries there are before the one of this number, which is the next one's or an older one's.
+    pub(crate) fn before(&self, number: usize) -> usize {
+        let ahead = number.wrapping_sub(self.taken);
+        if ahead <= self.len() { ahead } else { 0 }
+    }
+
     /// Moves entries to a caller, oldest first, as many as fit.
     #[inline(always)]
     pub(crate) fn take(&mut self, format: Format, outlet: &mut Outlet) {
-        for _ in 0..self.len().min(outlet.room()) {
+        self.take_most(self.len(), format, outlet);
+    }
+
+    /// Moves some entries to a caller, oldest first, as many as fit.
+    #[inline(always)]
+    pub(crate) fn take_most(&mut self, most: usize, format: Format, outlet: &mut Outlet) {
+        for _ in 0..most.min(outlet.room()) {
             // SAFETY: no more are taken than there are.
             let (entry, sender) = unsafe { self.oldest() };
             outlet.put(format, entry, *sender);
