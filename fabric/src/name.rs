@@ -42,6 +42,8 @@ impl RailName {
     pub fn wire(&self) -> &str {
         match self.kind() {
             "udp" | "xdp" | "usnic" | "igbvf" => "udp",
+            // The planes of a simulated network do not reach each other.
+            "sim" => self.as_str(),
             kind => kind,
         }
     }

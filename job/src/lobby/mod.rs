@@ -41,7 +41,6 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use doorbell_fabric::clock::Clock;
 use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::map::process::Kept;
@@ -64,6 +63,7 @@ use crate::connect::{PeerPath, add_rails, connect};
 use crate::error::Error;
 use crate::meet::{Key, RankInfo};
 use crate::rails::{AnyRail, open_all};
+use crate::wait::turns::Clock;
 
 /// A process that belongs to no job, as its owner drives it: the layer above its rails, and its listener.
 pub struct Member<L: MemberLayer> {
@@ -81,11 +81,18 @@ struct Prepared {
     config: Config,
     rails: Vec<AnyRail>,
     info: RankInfo,
+    clock: Clock,
 }
 
 /// Opens the rails that `config` names.
-fn prepare(mut config: Config) -> Result<Prepared, Error> {
+fn prepare(config: Config) -> Result<Prepared, Error> {
     let (rails, _) = open_all(&config)?;
+    let clock = Clock::Machine(doorbell_fabric::clock::Clock::start());
+    prepare_over(config, rails, clock)
+}
+
+/// Takes rails that are open.
+fn prepare_over(mut config: Config, rails: Vec<AnyRail>, clock: Clock) -> Result<Prepared, Error> {
     // All rails that were named are open now, and each leads to some of the processes only: shared memory to
     // those of this host, a network to those behind it. With the names kept, each of them would have to reach
     // every process.
@@ -93,7 +100,12 @@ fn prepare(mut config: Config) -> Result<Prepared, Error> {
     let entries = rails.iter().map(AnyRail::entry).collect();
     let mut info = RankInfo::of_this_process(0, 1, config.agreed(), entries)?;
     info.host = host::name();
-    Ok(Prepared { config, rails, info })
+    Ok(Prepared {
+        config,
+        rails,
+        info,
+        clock,
+    })
 }
 
 impl<L: MemberLayer> Member<L> {
@@ -104,7 +116,12 @@ impl<L: MemberLayer> Member<L> {
         key: &Key,
         make: impl FnOnce(&Desk, &[AnyRail]) -> Result<L, Error>,
     ) -> Result<Self, Error> {
-        let Prepared { config, rails, info } = prepared;
+        let Prepared {
+            config,
+            rails,
+            info,
+            clock,
+        } = prepared;
         let card = Card::new(place.name, info);
         let desk = Desk::open(place, card).map_err(|source| io_error("open the desk", source))?;
         let candidates = rails.iter().map(AnyRail::candidate).collect();
@@ -119,7 +136,7 @@ impl<L: MemberLayer> Member<L> {
             desk,
             config,
             candidates,
-            clock: Clock::start(),
+            clock,
             leaving: Vec::new(),
         })
     }

@@ -22,6 +22,7 @@ use doorbell_fabric::rail::{Armed, Rail as _};
 use doorbell_fabric::time::Time;
 use doorbell_oob::JobKey;
 use doorbell_pml::{LostReason, Pml, RailId, Rank};
+use doorbell_sim::SimNet;
 use rustix::io::Errno;
 
 use super::address::{Address, PeerId};
@@ -29,7 +30,7 @@ use super::book::Book;
 use super::card::{Card, Name};
 use super::desk::{Desk, DeskCounts, Place};
 use super::layer::{MemberLayer, PeerName};
-use super::{Member, host, io_error, prepare};
+use super::{Member, Prepared, host, io_error, prepare, prepare_over};
 use crate::config::Config;
 use crate::config::drivers::pml_config;
 use crate::connect::PeerPath;
@@ -37,6 +38,7 @@ use crate::error::Error;
 use crate::meet::{Key, RailEntry};
 use crate::rails::{AnyRail, Manage as _};
 use crate::random;
+use crate::wait::turns::Clock;
 
 /// This process's own number.
 const OWN: Rank = Rank(0);
@@ -421,22 +423,38 @@ impl Member<PmlLayer> {
         })
     }
 
+    /// Enters over `rails` of a simulated network, in its time. `number` takes the place of what is random:
+    /// two members of equal numbers act alike, and of two that meet, the order of their numbers decides what
+    /// the order of their names decides otherwise.
+    ///
+    /// # Errors
+    /// Those of [`PmlMember::enter`].
+    pub fn enter_simulated(
+        config: Config,
+        rails: Vec<AnyRail>,
+        net: &SimNet,
+        number: u64,
+    ) -> Result<Self, Error> {
+        let place = reserve(|| {
+            // The lower half of its name stays random, since the host has other members.
+            let mut bytes: [u8; 24] = random::bytes()?;
+            bytes[4..8].copy_from_slice(&number.to_le_bytes()[4..]);
+            Ok(PeerId::new(host::number(), &bytes))
+        })?;
+        let prepared = prepare_over(config, rails, Clock::Virtual(net.clone()))?;
+        Self::enter_prepared(place, prepared, number)
+    }
+
     /// Enters under the first of the identities that `next` makes which no other member has.
-    fn enter_as(config: Config, mut next: impl FnMut() -> Result<PeerId, Error>) -> Result<Self, Error> {
-        let mut config = config;
+    fn enter_as(mut config: Config, next: impl FnMut() -> Result<PeerId, Error>) -> Result<Self, Error> {
         if config.rails.list.get().0.is_empty() {
             config.set("rails.list", "shm")?;
         }
-        let place = loop {
-            let own = next()?;
-            let place = Place::of_peer(own).map_err(|source| io_error("open the desk", source))?;
-            if let Some(place) = place {
-                break (place, own);
-            }
-        };
-        let (place, own) = place;
-        let prepared = prepare(config)?;
-        let mut settings = pml_config(&prepared.config, OWN.0, 1, random::number()?);
+        Self::enter_prepared(reserve(next)?, prepare(config)?, random::number()?)
+    }
+
+    fn enter_prepared((place, own): (Place, PeerId), prepared: Prepared, seed: u64) -> Result<Self, Error> {
+        let mut settings = pml_config(&prepared.config, OWN.0, 1, seed);
         settings.peers_most = MOST_PEERS;
         settings.sources = SOURCES;
         settings.lazy = true;
@@ -616,8 +634,9 @@ impl Member<PmlLayer> {
         self.layer.appeared.pop_front()
     }
 
-    /// The PML, to be counted.
-    pub(super) fn counted(&self) -> &Pml<AnyRail> {
+    /// Returns the PML, to be looked at.
+    #[must_use]
+    pub fn counted(&self) -> &Pml<AnyRail> {
         &self.layer.pml
     }
 
@@ -653,6 +672,17 @@ impl Member<PmlLayer> {
 impl std::fmt::Debug for Member<PmlLayer> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Member({})", self.layer.own)
+    }
+}
+
+/// Takes the first of the identities that `next` makes which no other member has.
+fn reserve(mut next: impl FnMut() -> Result<PeerId, Error>) -> Result<(Place, PeerId), Error> {
+    loop {
+        let own = next()?;
+        let place = Place::of_peer(own).map_err(|source| io_error("open the desk", source))?;
+        if let Some(place) = place {
+            return Ok((place, own));
+        }
     }
 }
 
