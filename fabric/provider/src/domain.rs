@@ -293,47 +293,82 @@ unsafe fn enter(
     };
     let config = params::config().map_err(refuse)?;
     let member = wanted.enter(&config).map_err(refuse)?;
-    let spins = *config.progress.spins.get();
-    let object = Box::new(Domain {
-        head: Head::new(fid_domain {
-            fid: object::head::<Domain>(context),
-            ops: OPS.pointer(),
-            mr: mr::OPS.pointer(),
-        }),
-        uses: Uses::default(),
-        fence: Fence::new(),
-        _fabric: Held::new(fabric),
-        level: fabric.level(),
-        chooses_keys: wanted.mr_mode & FI_MR_PROV_KEY != 0 || wanted.mr_mode == FI_MR_BASIC,
-        names: OwnNames::new(wanted.format, wanted.source.as_ref()),
-        registration_events: OnceLock::new(),
-        turns: match wanted.threading {
-            FI_THREAD_DOMAIN if !wanted.is_automatic => Turns::by_promise(),
-            _ => Turns::by_lock(),
-        },
-        auto: wanted.is_automatic.then(Auto::default),
-        linger: *config.wait.close.get(),
-        spin: Spin::of(spins),
-        state: UnsafeCell::new(State {
-            member,
-            queues: Queues::default(),
-            endpoints: Endpoints::default(),
-            operations: Operations::default(),
-            registrations: Registrations::default(),
-            vectors: Vectors::new(wanted.format),
-            counters: Counters::default(),
-            looks: 0,
-            idle: 0,
-            idle_most: spins.unwrap_or(sleep::IDLE),
-            meeting: false,
-            arming: Arming::default(),
-        }),
-    });
+    let object = Domain::of_member(fabric, &wanted, &config, member, context);
     object.start_thread()?;
     exit::note(&object);
     // SAFETY: written above.
     unsafe { publish(object, domain) };
     Ok(0)
+}
+
+impl Domain {
+    /// Makes the domain of a member.
+    fn of_member(
+        fabric: &Fabric,
+        wanted: &Wanted,
+        config: &Config,
+        member: Member,
+        context: *mut c_void,
+    ) -> Box<Self> {
+        let spins = *config.progress.spins.get();
+        Box::new(Self {
+            head: Head::new(fid_domain {
+                fid: object::head::<Self>(context),
+                ops: OPS.pointer(),
+                mr: mr::OPS.pointer(),
+            }),
+            uses: Uses::default(),
+            fence: Fence::new(),
+            _fabric: Held::new(fabric),
+            level: fabric.level(),
+            chooses_keys: wanted.mr_mode & FI_MR_PROV_KEY != 0 || wanted.mr_mode == FI_MR_BASIC,
+            names: OwnNames::new(wanted.format, wanted.source.as_ref()),
+            registration_events: OnceLock::new(),
+            turns: match wanted.threading {
+                FI_THREAD_DOMAIN if !wanted.is_automatic => Turns::by_promise(),
+                _ => Turns::by_lock(),
+            },
+            auto: wanted.is_automatic.then(Auto::default),
+            linger: *config.wait.close.get(),
+            spin: Spin::of(spins),
+            state: UnsafeCell::new(State {
+                member,
+                queues: Queues::default(),
+                endpoints: Endpoints::default(),
+                operations: Operations::default(),
+                registrations: Registrations::default(),
+                vectors: Vectors::new(wanted.format),
+                counters: Counters::default(),
+                looks: 0,
+                idle: 0,
+                idle_most: spins.unwrap_or(sleep::IDLE),
+                meeting: false,
+                arming: Arming::default(),
+            }),
+        })
+    }
+
+    /// Opens the domain of a member that stands on a simulated network: for [`crate::simulated`].
+    pub(crate) fn simulated(fabric: &Fabric, config: &Config, member: Member) -> *mut fid_domain {
+        let wanted = Wanted {
+            threading: FI_THREAD_DOMAIN,
+            mr_mode: 0,
+            is_automatic: false,
+            format: Format::Ours,
+            source: None,
+        };
+        let object = Self::of_member(fabric, &wanted, config, member, ptr::null_mut());
+        exit::note(&object);
+        let mut domain = ptr::null_mut();
+        // SAFETY: a place of this function.
+        unsafe { publish(object, &raw mut domain) };
+        domain
+    }
+
+    /// Returns where its state is, for a look between two calls.
+    pub(crate) fn state(&self) -> *mut State {
+        self.state.get()
+    }
 }
 
 /// Returns the number for an error of the member: the system's, where a call of the system has failed.

@@ -33,6 +33,7 @@
 //! | `auto` | the thread of a domain with automatic progress |
 //! | `memory`, `text` | the client's memory, lent; texts that are written there |
 //! | `exit` | domains that are open when the process ends |
+//! | `simulated` | domains over simulated rails, for tests of failures |
 #![deny(unsafe_code)]
 #![allow(unsafe_code, reason = "an interface of C: every call takes pointers")]
 
@@ -62,6 +63,8 @@ mod object;
 mod ops;
 mod params;
 mod refuse;
+#[doc(hidden)]
+pub mod simulated;
 mod sleep;
 mod tagged;
 mod text;

@@ -10,6 +10,7 @@ use doorbell_job::error::Error;
 use doorbell_job::lobby::{Address, MemberCounters, PeerId, PmlMember};
 use doorbell_job::rails::AnyRail;
 use doorbell_pml::{LostReason, LostSends, Pml, Rank};
+use doorbell_sim::SimNet;
 use libfabric_sys::FI_LOG_CORE;
 
 /// The owner of the rails.
@@ -44,10 +45,32 @@ impl Member {
         })
     }
 
+    /// Takes rails of a simulated network, and its time.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub(crate) fn enter_simulated(
+        config: Config,
+        rails: Vec<AnyRail>,
+        net: &SimNet,
+        number: u64,
+    ) -> Result<Self, Error> {
+        let counters = MemberCounters::new(*config.counters.place.get());
+        Ok(Self {
+            inner: PmlMember::enter_simulated(config, rails, net, number)?,
+            counters,
+        })
+    }
+
     /// The PML, for operations. The fence has kept calls of a child out.
     #[inline(always)]
     pub(crate) fn pml(&mut self) -> &mut Pml<AnyRail> {
         self.inner.own_pml()
+    }
+
+    /// The PML, to be looked at.
+    pub(crate) fn pml_ref(&self) -> &Pml<AnyRail> {
+        self.inner.counted()
     }
 
     /// Delivers some arrivals; reads no clock. Returns the work done.

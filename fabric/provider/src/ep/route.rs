@@ -37,7 +37,7 @@ impl State {
     /// # Errors
     /// Those of [`State::route`].
     #[inline(always)]
-    pub(super) fn route_in(&mut self, vector: Option<VectorIndex>, to: fi_addr_t) -> Result<Route> {
+    pub(crate) fn route_in(&mut self, vector: Option<VectorIndex>, to: fi_addr_t) -> Result<Route> {
         let vector = vector.ok_or(Errno(FI_EINVAL))?;
         let (rank, endpoint) = self.vectors.route(&mut self.member, vector, to)?;
         Ok(Route { rank, endpoint })
