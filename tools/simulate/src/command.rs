@@ -41,6 +41,10 @@ pub struct Options {
     /// protocols in turn; some lose a rank. The seed chooses all of it
     #[arg(long, conflicts_with_all = ["fault", "stack", "ranks", "capture"])]
     pub rails: bool,
+    /// With --rails: domains of the libfabric provider over two such rails. They meet when they need each
+    /// other, and in some jobs one of them loses both rails
+    #[arg(long, requires = "rails")]
+    pub provider: bool,
     /// Jobs of two ranks over usnic rails of two modelled adapters with a wire between them that loses,
     /// repeats and damages; on the machine's clock, as root. 1,000 messages each
     #[arg(long, conflicts_with_all = ["rails", "ranks", "jobs", "capture"])]
@@ -87,6 +91,7 @@ Examples:
   cargo xtask simulate --seed 7 --fault all           one seed again, as a failure names it
   cargo xtask simulate --rails --seeds 1000           failover: rails die, return, are cut and part the ranks
   cargo xtask simulate --rails --seed 7
+  cargo xtask simulate --rails --provider --seeds 1000 the same under the libfabric provider
   cargo xtask simulate --usnic --seeds 20             usnic rails over models of their adapter
   cargo xtask simulate credits --nodes 1024           credits of active messages; its --help has more";
 

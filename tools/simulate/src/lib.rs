@@ -8,9 +8,9 @@
 //! ```
 //!
 //! That is one rail for all ranks, which loses, repeats, damages. Over several rails that break and come
-//! back, see [`RailsJob`]. Over queues of a modelled device instead of a simulated network, and on the
-//! machine's clock: [`UsnicJob`]. The credits of active messages, between up to ten thousand nodes:
-//! [`CreditsJob`].
+//! back, also of clients of the libfabric provider, see [`RailsJob`]. Over queues of a modelled device
+//! instead of a simulated network, and on the machine's clock: [`UsnicJob`]. The credits of active messages,
+//! between up to ten thousand nodes: [`CreditsJob`].
 //!
 //! `cargo xtask simulate` runs many seeds; a failing one is printed with the command that runs it again, and
 //! its last moments are kept as a capture for Wireshark.

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::time::Time;
+use doorbell_job::rails::AnyRail;
 use doorbell_pml::{Aborted, MultiArgs, Pml, PmlError, Rank, RequestId, Source, Target};
 use doorbell_sim::Random;
 
-use super::rail::AnyRail;
+use super::seat::Beside;
 use crate::failure::Kind;
 use crate::plan::CONTEXTS;
 
@@ -39,18 +40,16 @@ pub(crate) struct Aside {
     /// When the next message is sent.
     next: Time,
     multi: Option<Multi>,
-    /// Bytes that were sent.
-    pub(crate) bytes: u64,
+    bytes: u64,
 }
 
 fn other(error: PmlError) -> Kind {
     Kind::Other(format!("beside the plan: {error}"))
 }
 
-impl Aside {
-    /// For a rank of a job that lasts about so long; `None` for a seed that has nothing beside its plan. Four
-    /// in a row have, and the next twelve have not.
-    pub(crate) fn of(seed: u64, rank: u32, ranks: u32, lasts: Duration) -> Option<Self> {
+impl Beside<Pml<AnyRail>> for Aside {
+    /// Four seeds in a row have something, and the next twelve have not.
+    fn of(seed: u64, rank: u32, ranks: u32, lasts: Duration) -> Option<Self> {
         (seed / 4 % 4 == 1).then(|| Self {
             rank,
             ranks,
@@ -62,13 +61,11 @@ impl Aside {
         })
     }
 
-    /// Requests that are open and not aborted.
-    pub(crate) fn open(&self) -> usize {
+    fn open(&self) -> usize {
         usize::from(self.multi.as_ref().is_some_and(|multi| !multi.aborted))
     }
 
-    /// Sends now and then, and takes what came in one way or another.
-    pub(crate) fn step(&mut self, end: &mut Pml<AnyRail>, now: Time) -> Result<(), Kind> {
+    fn step(&mut self, end: &mut Pml<AnyRail>, now: Time) -> Result<(), Kind> {
         if self.next <= now {
             self.send(end)?;
             let most = 2 * u64::try_from(self.pace.as_nanos()).unwrap_or(u64::MAX / 2);
@@ -84,8 +81,7 @@ impl Aside {
         self.look(end)
     }
 
-    /// The plan is done: nothing is sent any more, and what is there is thrown away.
-    pub(crate) fn clear_up(&mut self, end: &mut Pml<AnyRail>) -> Result<(), Kind> {
+    fn clear_up(&mut self, end: &mut Pml<AnyRail>) -> Result<(), Kind> {
         self.abort(end);
         while end.next_delivery().is_some() {}
         while end.probe(Source::Any, CONTEXT, 0, u64::MAX).is_some() {
@@ -94,6 +90,12 @@ impl Aside {
         self.look(end)
     }
 
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Aside {
     fn send(&mut self, end: &mut Pml<AnyRail>) -> Result<(), Kind> {
         let to = (self.rank + 1 + self.random.below(u64::from(self.ranks) - 1) as u32) % self.ranks;
         let top = 1 << self.random.below(LONGEST);

@@ -23,6 +23,7 @@ struct Sum {
     restarts: u64,
     resent: u64,
     duplicates: u64,
+    peers_lost: u64,
     slowest: Option<Slowest>,
     longest_wait: Option<Longest>,
     failures: Vec<String>,
@@ -52,6 +53,7 @@ impl Sum {
         self.restarts += outcome.counts.restarts;
         self.resent += outcome.counts.resent;
         self.duplicates += outcome.counts.duplicates;
+        self.peers_lost += outcome.counts.lost;
         let (seconds, virtual_seconds) = (took.as_secs_f64(), outcome.took.as_secs_f64());
         if self.slowest.as_ref().is_none_or(|known| known.seconds < seconds) {
             self.slowest = Some(Slowest {
@@ -82,9 +84,14 @@ impl Sum {
         self.failures.push(failure.to_string());
     }
 
-    fn show(&self) {
+    fn show(&self, provider: bool) {
+        let over = if provider {
+            "2 rails under the provider"
+        } else {
+            "2 to 4 rails"
+        };
         println!(
-            "{} seeds over 2 to 4 rails, {} failed, {} not begun; {:.1} GB; {:.0} s",
+            "{} seeds over {over}, {} failed, {} not begun; {:.1} GB; {:.0} s",
             self.seeds,
             self.failed,
             self.not_begun,
@@ -92,8 +99,13 @@ impl Sum {
             self.seconds
         );
         println!(
-            "ways: {} broken, {} taken back; {} transfers restarted, {} messages sent again, {} duplicates dropped",
-            self.ways_broken, self.ways_returned, self.restarts, self.resent, self.duplicates
+            "ways: {} broken, {} taken back; {} transfers restarted, {} messages sent again, {} duplicates dropped; {} peers lost",
+            self.ways_broken,
+            self.ways_returned,
+            self.restarts,
+            self.resent,
+            self.duplicates,
+            self.peers_lost
         );
         if let (Some(slowest), Some(longest)) = (&self.slowest, &self.longest_wait) {
             println!(
@@ -120,6 +132,7 @@ pub(crate) fn run(options: &Options) -> u64 {
         {
             let job = RailsJob {
                 seed,
+                provider: options.provider,
                 messages: options.messages,
                 script: Vec::new(),
             };
@@ -143,7 +156,7 @@ pub(crate) fn run(options: &Options) -> u64 {
     if options.json {
         println!("{}", serde_json::json!(sum));
     } else {
-        sum.show();
+        sum.show(options.provider);
     }
     sum.failed
 }

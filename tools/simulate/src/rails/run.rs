@@ -3,15 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use doorbell_btl::{Btl, JobKey};
-use doorbell_fabric::event::DownReason;
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
+use doorbell_job::rails::{AnyRail, Manage as _};
 use doorbell_pml::{InUse, PathState, Pml, Rank};
 use doorbell_sim::{Change, Plane, Random, SimNet};
 
-use super::aside::Aside;
-use super::rail::AnyRail;
+use super::rail::{attach, leftovers};
+use super::seat::{Beside, Seat};
 use super::shape::Shape;
 use super::weather::Weather;
 use super::{Counts, Outcome};
@@ -30,17 +29,15 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// The longest time between two steps of a rank, while a rail is full.
 const STRIDE: Duration = Duration::from_micros(500);
 
-type Seat = Player<Pml<AnyRail>>;
-
 /// A job under way.
-pub(crate) struct Run<'a> {
+pub(crate) struct Run<'a, E: Seat> {
     net: &'a SimNet,
     shape: &'a Shape,
     plan: &'a Plan,
     weather: Weather,
-    players: Vec<Seat>,
+    players: Vec<Player<E>>,
     /// What each of them does beside the plan, for some seeds.
-    asides: Vec<Option<Aside>>,
+    asides: Vec<Option<E::Aside>>,
     order: Vec<usize>,
     random: Random,
     stride: Duration,
@@ -51,26 +48,37 @@ pub(crate) struct Run<'a> {
     /// The rank that dies, when, and whether the others were notified.
     death: Option<(u32, Time)>,
     news: Option<Time>,
+    planes: Vec<Plane>,
+    /// The rank that loses all its rails, and goes on, and when.
+    isolation: Option<(u32, Time)>,
+    isolated: Option<u32>,
 }
 
-impl<'a> Run<'a> {
-    pub(crate) fn new(seed: u64, net: &'a SimNet, shape: &'a Shape, plan: &'a Plan) -> Result<Self, Kind> {
+impl<'a, E: Seat> Run<'a, E> {
+    /// Seats the players, of which `ends` makes an end each, over the planes.
+    pub(crate) fn new(
+        seed: u64,
+        net: &'a SimNet,
+        shape: &'a Shape,
+        plan: &'a Plan,
+        ends: impl FnOnce(&[Plane]) -> Result<Vec<E>, Kind>,
+    ) -> Result<Self, Kind> {
         let count = shape.frames.len();
         let more = (1..count).map(|at| net.add_plane(&format!("p{at}")));
         let planes: Vec<Plane> = std::iter::once(Plane::FIRST).chain(more).collect();
         for (plane, faults) in planes.iter().zip(&shape.faults) {
             net.change(Change::Faults(*plane, *faults));
         }
-        let pmls = pmls(seed, net, shape, &planes)?;
-        let seat = |(rank, pml)| Player::new(pml, plan, rank, shape.ranks, seed, shape.manners);
+        let ends = ends(&planes)?;
+        let seat = |(rank, end)| Player::new(end, plan, rank, shape.ranks, seed, shape.manners);
         Ok(Self {
             net,
             shape,
             plan,
             weather: Weather::of(seed, shape, &planes),
-            players: (0..).zip(pmls).map(seat).collect(),
+            players: (0..).zip(ends).map(seat).collect(),
             asides: (0..shape.ranks)
-                .map(|rank| Aside::of(seed, rank, shape.ranks, shape.lasts))
+                .map(|rank| E::Aside::of(seed, rank, shape.ranks, shape.lasts))
                 .collect(),
             order: (0..shape.ranks as usize).collect(),
             random: Random::for_part(seed, &[23]),
@@ -79,6 +87,9 @@ impl<'a> Run<'a> {
             steps: 0,
             death: shape.death.map(|(rank, at, _)| (rank, Time::ZERO + at)),
             news: None,
+            planes,
+            isolation: shape.isolation.map(|(rank, at)| (rank, Time::ZERO + at)),
+            isolated: None,
         })
     }
 
@@ -105,7 +116,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    fn each_living(&self) -> impl Iterator<Item = (u32, &Seat)> {
+    fn each_living(&self) -> impl Iterator<Item = (u32, &Player<E>)> {
         let all = (0..).zip(&self.players);
         all.filter(|(rank, _)| self.net.is_alive(*rank))
     }
@@ -138,12 +149,44 @@ impl<'a> Run<'a> {
             self.net.change(Change::RankDeath(rank));
             self.weather.changed = now;
             self.players.iter_mut().for_each(|player| player.died(rank));
+            self.players[rank as usize].end.die();
             self.news = self.shape.death.map(|(_, _, after)| now + after);
         }
         if self.news.take_if(|at| *at <= now).is_some() {
             self.weather.changed = now;
             self.tell_of_the_dead(now);
         }
+        if let Some((rank, _)) = self.isolation.take_if(|(_, at)| *at <= now) {
+            self.isolate(rank);
+            // Only then its peers are lost, those that were not noticed before.
+            self.weather.changed = now + self.shape.patience();
+        }
+    }
+
+    /// A rank loses all its rails, for good, and goes on.
+    fn isolate(&mut self, rank: u32) {
+        self.isolated = Some(rank);
+        for plane in &self.planes {
+            self.net.change(Change::NicDeath(*plane, rank));
+        }
+        for (other, player) in (0..).zip(&mut self.players) {
+            if other != rank {
+                player.died(rank);
+                continue;
+            }
+            (0..self.shape.ranks)
+                .filter(|peer| *peer != rank)
+                .for_each(|peer| player.died(peer));
+        }
+    }
+
+    /// When something changes next, beside the network itself.
+    fn next_change(&self) -> Option<Time> {
+        let of = |event: Option<(u32, Time)>| event.map(|(_, at)| at);
+        [self.weather.next(), self.news, of(self.death), of(self.isolation)]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn tell_of_the_dead(&mut self, now: Time) {
@@ -152,9 +195,7 @@ impl<'a> Run<'a> {
             .collect();
         for (rank, player) in (0..).zip(&mut self.players) {
             if self.net.is_alive(rank) {
-                let end = &mut player.end;
-                dead.iter()
-                    .for_each(|dead| end.peer_ended(now, Rank(*dead), DownReason::Died));
+                dead.iter().for_each(|dead| player.end.peer_died(now, *dead));
             }
         }
     }
@@ -162,16 +203,12 @@ impl<'a> Run<'a> {
     /// What holds all the time: a request for each that a rank has open, and no wait without an end.
     fn check(&self, now: Time) -> Result<(), Kind> {
         for (rank, player) in self.each_living() {
-            let used = player.end.in_use();
-            let beside = self.asides[rank as usize].as_ref().map_or(0, Aside::open);
-            let open = player.open() + beside;
-            if used.requests != open {
-                let text = format!("rank {rank} has {open} requests open, and {used:?}");
-                return Err(Kind::Other(text));
-            }
+            let beside = self.asides[rank as usize].as_ref().map_or(0, Beside::open);
+            let checked = player.end.check(player.open() + beside);
+            checked.map_err(|why| Kind::Other(format!("rank {rank} {why}")))?;
         }
-        let resting = self.weather.next().is_some() || self.news.is_some() || self.death.is_some();
-        let beside: u64 = self.asides.iter().flatten().map(|aside| aside.bytes).sum();
+        let resting = self.next_change().is_some();
+        let beside: u64 = self.asides.iter().flatten().map(Beside::bytes).sum();
         let most = self.shape.bound(self.plan.bytes() + beside)
             + if resting {
                 self.shape.lull()
@@ -195,11 +232,9 @@ impl<'a> Run<'a> {
                 text.push_str(&format!("\n{}", player.explain(self.plan)));
             }
             let of = |peer: u32| {
-                player
-                    .end
-                    .peer(Rank(peer))
-                    .into_iter()
-                    .flat_map(|peer| peer.paths)
+                let number = player.end.number(peer);
+                let known = player.end.pml().peer(number);
+                known.into_iter().flat_map(|peer| peer.paths)
             };
             for peer in (0..self.shape.ranks).filter(|peer| *peer != rank) {
                 let states: Vec<&str> = of(peer).map(|path| path.state.as_str()).collect();
@@ -207,7 +242,7 @@ impl<'a> Run<'a> {
                     text.push_str(&format!("\n  rank {rank} to {peer}: {}", states.join(", ")));
                 }
             }
-            text.push_str(&format!("\n  rank {rank}: {:?}", player.end.in_use()));
+            text.push_str(&format!("\n  rank {rank}: {:?}", player.end.pml().in_use()));
         }
         text
     }
@@ -220,16 +255,15 @@ impl<'a> Run<'a> {
             self.stride = self.shape.pace;
             return self.net.advance_to(now + self.shape.pace);
         }
-        let awake = |(rank, player): (u32, &Seat)| {
+        let awake = |(rank, player): (u32, &Player<E>)| {
             let deadline = player.next_deadline();
             deadline.filter(|_| !self.net.is_paused(rank))
         };
-        let own = [self.weather.next(), self.news, self.death.map(|death| death.1)];
         let open = || {
             self.each_living()
                 .filter(|(rank, _)| !self.closed[*rank as usize])
         };
-        let due = open().filter_map(awake).chain(own.into_iter().flatten());
+        let due = open().filter_map(awake).chain(self.next_change());
         let mut next = due.chain(self.net.next_event()).min();
         if open().any(|(_, player)| player.end.must_poll()) {
             self.stride = (2 * self.stride).min(STRIDE);
@@ -241,11 +275,7 @@ impl<'a> Run<'a> {
 
     /// All messages are there: the weather goes on to its end, ways come back, and then nothing may be left.
     fn clear_up(&mut self) -> Result<(), Kind> {
-        while let Some(next) = [self.weather.next(), self.news, self.death.map(|death| death.1)]
-            .into_iter()
-            .flatten()
-            .min()
-        {
+        while let Some(next) = self.next_change() {
             self.idle_until(next)?;
             self.turn(self.net.now());
         }
@@ -259,7 +289,10 @@ impl<'a> Run<'a> {
             }
             self.idle_until((self.net.now() + Duration::from_millis(50)).min(by))?;
         }
-        self.players.iter_mut().for_each(Player::discard_lost);
+        let living = (0..)
+            .zip(&mut self.players)
+            .filter(|(rank, _)| self.net.is_alive(*rank));
+        living.for_each(|(_, player)| player.discard_lost());
         let by = self.net.now() + SETTLES;
         while self.leftovers().is_some() && self.net.now() < by {
             self.idle_until(self.net.now() + Duration::from_millis(1))?;
@@ -295,12 +328,13 @@ impl<'a> Run<'a> {
         let dead = |rank: u32| !self.net.is_alive(rank);
         for (rank, player) in self.each_living() {
             for other in (0..self.shape.ranks).filter(|other| *other != rank && !dead(*other)) {
-                let Some(peer) = player.end.peer(Rank(other)) else {
+                let Some(peer) = player.end.pml().peer(player.end.number(other)) else {
                     continue;
                 };
                 for (at, path) in peer.paths.iter().enumerate() {
                     let way = (at, rank.min(other), rank.max(other));
-                    if path.state != PathState::Up && !self.weather.is_gone(way) {
+                    let gone = self.weather.is_gone(way) || [rank, other].map(Some).contains(&self.isolated);
+                    if path.state != PathState::Up && !gone {
                         return Some(format!(
                             "rank {rank}: the way to {other} over {} is {}",
                             path.name, path.state
@@ -314,31 +348,44 @@ impl<'a> Run<'a> {
 
     /// What is taken and should not be.
     fn leftovers(&self) -> Option<String> {
-        let of = |(rank, player): (u32, &Seat)| {
-            let used = player.end.in_use();
+        let of = |(rank, player): (u32, &Player<E>)| {
+            let used = player.end.pml().in_use();
             if used != InUse::default() {
-                let requests = player.end.live_lines().join("; ");
+                let requests = player.end.pml().live_lines().join("; ");
                 return Some(format!("rank {rank} is left with {used:?}: {requests}"));
             }
             let peers = self.shape.ranks as usize - 1;
-            let rails = player.end.rails();
+            let rails = player.end.pml().rails();
             rails
                 .filter_map(|(_, rail)| {
-                    let left = rail.leftovers(peers)?;
+                    let left = leftovers(rail, peers)?;
                     Some(format!("rank {rank}: {} is left with {left}", rail.name()))
                 })
                 .next()
         };
-        self.each_living().find_map(of).or_else(|| self.debt())
+        let beside = || E::Aside::missing(&self.asides, &|one, other| self.are_together(one, other));
+        self.each_living()
+            .find_map(of)
+            .or_else(|| self.debt())
+            .or_else(beside)
+    }
+
+    /// Whether both live, and can reach each other.
+    fn are_together(&self, one: u32, other: u32) -> bool {
+        let is_cut_off = |rank| self.isolated == Some(rank);
+        self.net.is_alive(one)
+            && self.net.is_alive(other)
+            && (one == other || !is_cut_off(one) && !is_cut_off(other))
     }
 
     /// Where nothing is under way, a window has no less room than for what its receiver has not reported yet.
     fn debt(&self) -> Option<String> {
         let living = |rank: &u32| self.net.is_alive(*rank);
-        let of = |(rank, player): (u32, &Seat)| {
-            let most = player.end.config().window / 4;
+        let of = |(rank, player): (u32, &Player<E>)| {
+            let most = player.end.pml().config().window / 4;
             (0..self.shape.ranks).filter(living).find_map(|other| {
-                let peer = player.end.peer(Rank(other)).filter(|peer| peer.lost.is_none())?;
+                let peer = player.end.pml().peer(player.end.number(other));
+                let peer = peer.filter(|peer| peer.lost.is_none())?;
                 let debt = peer.unreported;
                 (debt > most).then(|| {
                     format!(
@@ -353,12 +400,13 @@ impl<'a> Run<'a> {
     fn count(&self) -> Counts {
         let mut counts = Counts::default();
         for (_, player) in self.each_living() {
-            let of = player.end.counters();
+            let of = player.end.pml().counters();
             counts.broken += of.paths_down;
             counts.returned += of.paths_returned;
             counts.restarts += of.restarts;
             counts.resent += of.resent;
             counts.duplicates += of.drops.duplicate;
+            counts.lost += of.peers_lost;
         }
         counts
     }
@@ -366,7 +414,7 @@ impl<'a> Run<'a> {
     /// Closes every rank, and checks that the network has nothing under way any more.
     fn part(&mut self) -> Result<(), Kind> {
         let drops = self.each_living().find_map(|(rank, player)| {
-            let drops = player.end.counters().drops;
+            let drops = player.end.pml().counters().drops;
             // A way that breaks brings the others: what comes twice, late, or of the dead.
             let wrong = drops.runt
                 + drops.unknown_kind
@@ -397,27 +445,16 @@ impl<'a> Run<'a> {
     }
 }
 
-fn pmls(seed: u64, net: &SimNet, shape: &Shape, planes: &[Plane]) -> Result<Vec<Pml<AnyRail>>, Kind> {
+/// Makes a PML for each rank, which knows all of them.
+pub(crate) fn pmls(
+    seed: u64,
+    net: &SimNet,
+    shape: &Shape,
+    planes: &[Plane],
+) -> Result<Vec<Pml<AnyRail>>, Kind> {
     let other = |error: String| Kind::Other(error);
-    let mut key = [0; 32];
-    let mut random = Random::for_part(seed, &[5]);
-    key.iter_mut().for_each(|byte| *byte = random.next_u64() as u8);
-    let attach = |rank: u32, plane: Plane, frames: bool| {
-        if !frames {
-            return Ok(AnyRail::Messages(net.attach_rank(rank, plane)));
-        }
-        let driver = net.attach_datagram_rank(rank, plane);
-        let life = driver.incarnation();
-        let mut btl = Btl::new(driver, shape.btl.clone(), life).map_err(|error| other(error.to_string()))?;
-        btl.set_key(JobKey::from_bytes(key));
-        Ok(AnyRail::Frames(Box::new(btl)))
-    };
-    let mut rails: Vec<Vec<AnyRail>> = Vec::new();
-    for rank in 0..shape.ranks {
-        let own = planes.iter().zip(&shape.frames);
-        let own = own.map(|(plane, frames)| attach(rank, *plane, *frames));
-        rails.push(own.collect::<Result<_, Kind>>()?);
-    }
+    let rails = (0..shape.ranks).map(|rank| rails_of(seed, net, shape, planes, rank));
+    let rails = rails.collect::<Result<Vec<_>, Kind>>()?;
     let address = |rail: &AnyRail| (rail.address(), rail.incarnation());
     let known: Vec<Vec<_>> = rails
         .iter()
@@ -437,4 +474,20 @@ fn pmls(seed: u64, net: &SimNet, shape: &Shape, planes: &[Plane]) -> Result<Vec<
         pmls.push(pml);
     }
     Ok(pmls)
+}
+
+/// Makes the rails of a rank, one for each plane.
+pub(crate) fn rails_of(
+    seed: u64,
+    net: &SimNet,
+    shape: &Shape,
+    planes: &[Plane],
+    rank: u32,
+) -> Result<Vec<AnyRail>, Kind> {
+    let mut key = [0; 32];
+    let mut random = Random::for_part(seed, &[5]);
+    key.iter_mut().for_each(|byte| *byte = random.next_u64() as u8);
+    let own = planes.iter().zip(&shape.frames);
+    own.map(|(plane, frames)| attach(net, rank, *plane, *frames, &shape.btl, key))
+        .collect()
 }

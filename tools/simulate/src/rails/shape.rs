@@ -29,7 +29,7 @@ pub(crate) struct Shape {
     pub(crate) faults: Vec<Faults>,
     pub(crate) sim: SimConfig,
     pub(crate) btl: BtlConfig,
-    pml: PmlConfig,
+    pub(crate) pml: PmlConfig,
     pub(crate) messages: usize,
     pub(crate) mix: Mix,
     pub(crate) manners: Manners,
@@ -40,6 +40,8 @@ pub(crate) struct Shape {
     /// When one rank dies, and after what time the others are notified from outside, as by a job's control
     /// plane.
     pub(crate) death: Option<(u32, Duration, Duration)>,
+    /// When one rank loses all its rails, and goes on; of members only, whose other peers go on.
+    pub(crate) isolation: Option<(u32, Duration)>,
 }
 
 struct Dice(Random);
@@ -104,7 +106,29 @@ impl Shape {
                 let at = dice.micros(0, lasts.as_micros() as u64);
                 (victim, at, dice.of(&[5, 100, 3_000].map(Duration::from_millis)))
             }),
+            isolation: None,
         }
+    }
+
+    /// The shape of a job of members: of two rails each, and in some of those in which no rank dies, one is
+    /// isolated.
+    pub(crate) fn of_members(seed: u64, messages: Option<usize>) -> Self {
+        let mut dice = Dice(Random::for_part(seed, &[31]));
+        let mut shape = Self::of(seed, messages);
+        shape.frames.truncate(2);
+        // A step has many reads.
+        shape.pace = shape.pace.max(Duration::from_micros(1));
+        if shape.ranks > 2 && shape.death.is_none() && dice.one_in(3) {
+            let victim = dice.0.below(shape.ranks.into()) as u32;
+            let at = dice.micros(0, shape.lasts.as_micros() as u64);
+            shape.isolation = Some((victim, at));
+        }
+        shape
+    }
+
+    /// How long a peer without a way is waited for, before it is lost.
+    pub(crate) fn patience(&self) -> Duration {
+        self.pml.patience
     }
 
     /// The settings of a rank's PML.
@@ -140,7 +164,7 @@ impl Shape {
             .collect();
         let features = self.sim.capabilities.features;
         format!(
-            "{} ranks, rails {}, {:?}, get {}, put {}, handshake {}, resume {:?}, spread {}, {} messages{}",
+            "{} ranks, rails {}, {:?}, get {}, put {}, handshake {}, resume {:?}, spread {}, {} messages{}{}",
             self.ranks,
             kinds.join("+"),
             self.pml.protocol,
@@ -152,6 +176,9 @@ impl Shape {
             self.messages,
             self.death
                 .map(|(rank, at, news)| format!(", rank {rank} dies after {at:?}, reported {news:?} later"))
+                .unwrap_or_default(),
+            self.isolation
+                .map(|(rank, at)| format!(", rank {rank} loses its rails after {at:?}"))
                 .unwrap_or_default()
         )
     }

@@ -2,6 +2,7 @@
 
 mod dissector;
 mod jobs;
+mod provider;
 mod rails;
 mod usnic;
 mod usnic_loss;

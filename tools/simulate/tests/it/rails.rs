@@ -10,6 +10,7 @@ use doorbell_simulate::{Counts, Kind, RailsJob, RailsOutcome};
 fn job(seed: u64) -> RailsJob {
     RailsJob {
         seed,
+        provider: false,
         messages: None,
         script: Vec::new(),
     }
