@@ -32,7 +32,7 @@ pub struct CountersArgs {
     /// Those whose names begin with this; again for each further one
     #[arg(long = "name", value_name = "TEXT")]
     pub(crate) names: Vec<String>,
-    /// Show counters that are zero, too
+    /// Show counters that are zero, too (states of paths are shown always)
     #[arg(long)]
     pub(crate) all: bool,
     /// Print the counters as JSON
@@ -68,8 +68,9 @@ pub(crate) fn counters(args: &CountersArgs) -> Result<ExitCode, ToolError> {
         args.names.is_empty() || args.names.iter().any(of)
     };
     for rank in &mut ranks {
-        rank.readings
-            .retain(|reading| named(reading) && (args.all || !is_nothing(&reading.value)));
+        rank.readings.retain(|reading| {
+            named(reading) && (args.all || is_state(reading) || !is_nothing(&reading.value))
+        });
     }
     ranks.sort_by_key(|rank| (rank.rank, rank.process));
     let text = if args.json {
@@ -115,6 +116,11 @@ fn why_none(process: u32) -> String {
             "process {process} is no rank that counts: either no rank of a job, or one with counters.place set; `doorbell counters` lists all ranks"
         ),
     }
+}
+
+/// Whether a value is the state of a path: 0 is one, too, and most paths are up.
+fn is_state(reading: &Reading) -> bool {
+    reading.entry.name.ends_with(".state")
 }
 
 /// Whether a value is zero or empty.

@@ -8,7 +8,7 @@ use crate::common::sentence;
 use crate::hosts::{Running, at, fails, finish};
 
 /// What it read of a process, checked by its schema; nothing while the process is no rank.
-fn read(process: u32) -> Option<Value> {
+pub(crate) fn read(process: u32) -> Option<Value> {
     let out = finish(at(None, &["counters", "--json", &process.to_string()]));
     if out.status.code() == Some(2) {
         sentence(&out.stderr);

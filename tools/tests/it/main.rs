@@ -15,6 +15,7 @@ mod links_of_ranks;
 mod ofi;
 mod output;
 mod portals;
+mod provider;
 mod rails;
 mod run;
 mod run_hosts;
