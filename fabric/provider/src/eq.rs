@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use libfabric_sys::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -20,7 +20,7 @@ use crate::fabric::{self, Fabric};
 use crate::fence::Fence;
 use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back, taken, this};
 use crate::refuse::{self, Table};
-use crate::sleep::Limit;
+use crate::sleep::{self, Limit};
 use crate::text;
 use crate::wait::{WaitKind, WaitSet};
 
@@ -191,14 +191,11 @@ impl EventQueue {
         Ok(count as isize)
     }
 
-    /// Sleeps until something is unread, or this time is over. Returns whether time was left.
-    fn sleep(bell: &OwnedFd, left: Duration) -> Result<bool> {
-        if left.is_zero() {
-            return Ok(false);
-        }
+    /// Sleeps until something is unread, or this time is over.
+    fn sleep(bell: &OwnedFd, left: Duration) -> Result<()> {
         let limit = doorbell_fabric::poll::timespec(left);
         match poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&limit)) {
-            Ok(_) | Err(System::INTR) => Ok(true),
+            Ok(_) | Err(System::INTR) => Ok(()),
             Err(error) => Err(Errno(error.raw_os_error())),
         }
     }
@@ -317,16 +314,13 @@ unsafe extern "C" fn sread(
     let queue = unsafe { this::<EventQueue>(eq) };
     queue.fence.run("fi_eq_sread", || {
         let waits = queue.waits.as_ref().ok_or(Errno(FI_ENOSYS))?;
-        let (limit, began) = (Limit::of(timeout), Instant::now());
-        loop {
-            // SAFETY: the caller's memory is as fi_eq_sread(3) requires.
-            let result = unsafe { queue.take(event, to, length, flags) };
-            if result != Err(Errno(FI_EAGAIN))
-                || !EventQueue::sleep(&waits.bell, limit.left(began.elapsed()))?
-            {
-                return result;
-            }
-        }
+        // SAFETY: the caller's memory is as fi_eq_sread(3) requires.
+        let attempt = || match unsafe { queue.take(event, to, length, flags) } {
+            Err(Errno(FI_EAGAIN)) => Ok(None),
+            result => result.map(Some),
+        };
+        let sleep = |left| EventQueue::sleep(&waits.bell, left);
+        sleep::until(Limit::of(timeout), attempt, sleep)?.ok_or(Errno(FI_EAGAIN))
     })
 }
 

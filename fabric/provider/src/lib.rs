@@ -24,7 +24,7 @@
 //! | `log`, `params` | libfabric's own log and parameters, where it is found |
 //! | `address` | the names of endpoints, in the formats that clients have |
 //! | `info/` | getinfo: what is offered, and the matching of hints |
-//! | `fabric`, `domain`, `eq`, `av`, `mr`, `wait` | the objects without data path |
+//! | `fabric`, `domain`, `eq`, `av`, `mr`, `wait/` | the objects without data path |
 //! | `cq/`, `cntr/`, `ep/`, `ops` | queues, counters, endpoints, operations |
 //! | `calls`, `msg`, `tagged` | the calls of messages |
 //! | `finish` | the ends of operations: entries, counts, failures |

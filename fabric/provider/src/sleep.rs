@@ -101,6 +101,27 @@ impl Limit {
     }
 }
 
+/// Waits until an attempt has a result, for at most `limit`; `None` when that is over. `sleep` sleeps until
+/// another attempt is of use. For objects of a fabric: what waits in a domain is [`Domain::wait`].
+///
+/// # Errors
+/// Those of the attempt and of the sleep.
+pub(crate) fn until<R>(
+    limit: Limit,
+    mut attempt: impl FnMut() -> Result<Option<R>>,
+    sleep: impl Fn(Duration) -> Result<()>,
+) -> Result<Option<R>> {
+    let began = Instant::now();
+    loop {
+        let found = attempt()?;
+        let left = limit.left(began.elapsed());
+        if found.is_some() || left.is_zero() {
+            return Ok(found);
+        }
+        sleep(left)?;
+    }
+}
+
 /// One attempt of a call that waits.
 enum Step<R> {
     Done(R),
