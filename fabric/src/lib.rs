@@ -68,6 +68,7 @@
 #![deny(unsafe_code)]
 
 pub mod addr;
+pub mod atomics;
 pub mod caps;
 #[allow(unsafe_code)]
 pub mod clock;

@@ -1,11 +1,11 @@
 //! Operations at their initiator: checked, sent, and the events that are posted at once (reference: portals,
 //! section 10).
 
+use doorbell_fabric::atomics::{self, Arithmetic};
 use doorbell_fabric::message::{Body, Message, Refused};
 use doorbell_fabric::ni::{AckReq, Atomic, EventKind, Kind, List, NiError, NiFail, Piece, Put, Target};
 use zerocopy::IntoBytes;
 
-use crate::atomics;
 use crate::bytes;
 use crate::config::SMALL;
 use crate::core::Core;
@@ -399,13 +399,14 @@ pub(crate) fn judge(
     most: u64,
     fetch: bool,
 ) -> Result<(), NiError> {
-    if atomics::is_swap(kind) && !fetch {
+    let (operation, element) = (kind.into(), datatype.into());
+    if Arithmetic::is_swap(operation) && !fetch {
         return Err(NiError::ArgInvalid("a swap that fetches nothing"));
     }
-    if !atomics::is_defined(kind, datatype) {
+    if !atomics::is_defined(operation, element) {
         return Err(NiError::ArgInvalid("an operation on a type that it is not for"));
     }
-    if length > most || !atomics::length_fits(kind, datatype, length) {
+    if length > most || !atomics::length_fits(operation, element, length) {
         return Err(NiError::ArgInvalid("the length of an atomic"));
     }
     Ok(())

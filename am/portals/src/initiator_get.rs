@@ -1,9 +1,9 @@
 //! Gets and fetching atomics at their initiator (reference: portals, section 10).
 
+use doorbell_fabric::atomics::Arithmetic;
 use doorbell_fabric::message::{Body, Message, Refused};
 use doorbell_fabric::ni::{EventKind, FetchAtomic, Get, Kind, List, NiError, NiFail};
 
-use crate::atomics;
 use crate::bytes;
 use crate::config::ATOMIC;
 use crate::core::Core;
@@ -90,7 +90,7 @@ impl Core {
             op.length = fetch.length;
             op.offset = fetch.target.remote_offset;
         }
-        let operand = if atomics::has_operand(fetch.kind) {
+        let operand = if Arithmetic::from(fetch.kind).has_operand() {
             fetch.datatype.size()
         } else {
             0

@@ -63,7 +63,6 @@
 //! | `initiator`, `initiator_get`, `answers` | operations at their initiator: begun, and ended by answers |
 //! | `target`, `target_match` | requests at their target: which entry takes one, and what it does |
 //! | `short`, `direct` | the short way of small puts; that of one which is waited for by its count |
-//! | `atomics`, `extended` | their arithmetic; that of long doubles |
 //! | `ops`, `pulls`, `serving`, `outbox` | operations in progress, long transfers, answers that wait for the rails |
 //! | `wire`, `drops` | heads; what was dropped of what peers sent, by reason |
 //! | `link` | peers over several rails: order, exactly once, failover and failback |
@@ -107,7 +106,7 @@
 //! * *MAY_ALIGN* allows and does not require: local offsets are not rounded, because copies are as quick at
 //!   any offset.
 //! * *Long doubles* are computed with as C does on x86, and on other processors only swapped and compared:
-//!   see `atomics`.
+//!   see [`doorbell_fabric::atomics`], which has the arithmetic.
 //! * *Descriptors* that a trigger or an operation in progress needs may be released; the memory has to stay
 //!   until it has ended.
 //! * *A peer* that is lost is lost for good: what it owed ends as undeliverable, and then
@@ -126,7 +125,6 @@
 
 mod answers;
 mod append;
-mod atomics;
 mod bytes;
 mod calls;
 mod config;
@@ -136,7 +134,6 @@ mod direct;
 mod drops;
 mod entries;
 mod events;
-mod extended;
 mod iface;
 mod initiator;
 mod initiator_get;

@@ -1,8 +1,9 @@
 //! Requests at their target: matched, checked, executed (reference: portals, section 6; the numbers are its
 //! steps).
 
+use doorbell_fabric::atomics::{self, Arithmetic, Element};
 use doorbell_fabric::message::Inbound;
-use doorbell_fabric::ni::{AckReq, Event, EventKind, List, NiFail};
+use doorbell_fabric::ni::{AckReq, AtomicKind, Datatype, Event, EventKind, List, NiFail};
 
 use crate::bytes;
 use crate::config::{ATOMIC, SMALL};
@@ -267,25 +268,22 @@ impl Core {
             return self.drops.count(Drop::Short);
         };
         let (Some(how), Some(datatype)) = (
-            crate::atomics::kind_of(atom.operation),
-            crate::atomics::datatype_of(atom.datatype),
+            AtomicKind::of_number(atom.operation),
+            Datatype::of_number(atom.datatype),
         ) else {
             return self.drops.count(Drop::Malformed);
         };
+        let (how, element) = (Arithmetic::from(how), Element::from(datatype));
         let (operand_at, operand) = (words.end(), usize::from(atom.operand));
         let Some(rlength) = (inbound.len() - operand_at).checked_sub(operand) else {
             return self.drops.count(Drop::Short);
         };
-        let wanted = if crate::atomics::has_operand(how) {
-            datatype.size()
-        } else {
-            0
-        };
+        let wanted = if how.has_operand() { element.size() } else { 0 };
         if rlength > ATOMIC
             || operand != wanted
-            || crate::atomics::is_swap(how) && !fetch
-            || !crate::atomics::is_defined(how, datatype)
-            || !crate::atomics::length_fits(how, datatype, rlength as u64)
+            || how.is_swap() && !fetch
+            || !atomics::is_defined(how, element)
+            || !atomics::length_fits(how, element, rlength as u64)
         {
             return self.drops.count(Drop::Malformed);
         }
@@ -295,7 +293,7 @@ impl Core {
         request.event.rlength = rlength as u64;
         request.event.atomic_operation = atom.operation;
         request.event.atomic_type = atom.datatype;
-        let taken = match self.begin(peer, &mut request, datatype.size() as u64) {
+        let taken = match self.begin(peer, &mut request, element.size() as u64) {
             Ok(taken) => taken,
             Err(fail) if fetch => return self.refuse(peer, request.op, fail),
             Err(fail) => return self.acknowledge(peer, &request, Err(fail)),
@@ -312,9 +310,9 @@ impl Core {
             let place = taken.place as usize;
             bytes::read(&slot.memory, place, &mut old[..length]);
             let mut new = old;
-            crate::atomics::apply(
+            atomics::apply(
                 how,
-                datatype,
+                element,
                 &mut new[..length],
                 &with[..length],
                 &compare[..wanted],

@@ -438,6 +438,12 @@ impl AtomicKind {
         Self::CswapGt,
         Self::Mswap,
     ];
+
+    /// The operation with that number.
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
 }
 
 /// Types of the operands of atomics (section 10).
@@ -479,6 +485,12 @@ impl Datatype {
         Self::LongDouble,
         Self::LongDoubleComplex,
     ];
+
+    /// The type with that number.
+    #[must_use]
+    pub fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
 
     /// Bytes of one element, as C on x86-64 has them.
     #[must_use]

@@ -14,7 +14,7 @@ use std::ops::{Add, Mul, Neg, Sub};
 
 /// A number: `mantissa · 2^(exponent − 16446)`, where an exponent of zero counts as one.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Extended {
+pub(super) struct Extended {
     negative: bool,
     exponent: u16,
     mantissa: u64,
@@ -36,7 +36,7 @@ const INDEFINITE: Extended = Extended {
 };
 
 impl Extended {
-    pub(crate) fn of(bytes: [u8; 16]) -> Self {
+    pub(super) fn of(bytes: [u8; 16]) -> Self {
         let [m0, m1, m2, m3, m4, m5, m6, m7, e0, e1, ..] = bytes;
         let top = u16::from_le_bytes([e0, e1]);
         Self {
@@ -47,7 +47,7 @@ impl Extended {
     }
 
     /// The bytes in memory; the padding is zero.
-    pub(crate) fn bytes(self) -> [u8; 16] {
+    pub(super) fn bytes(self) -> [u8; 16] {
         let top = self.exponent | u16::from(self.negative) << 15;
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&self.mantissa.to_le_bytes());
@@ -158,7 +158,7 @@ impl Extended {
     }
 
     /// The lesser one; the other one where one is no number.
-    pub(crate) fn min(self, other: Self) -> Self {
+    pub(super) fn min(self, other: Self) -> Self {
         if self.is_nan() || other < self {
             other
         } else {
@@ -167,7 +167,7 @@ impl Extended {
     }
 
     /// The greater one; the other one where one is no number.
-    pub(crate) fn max(self, other: Self) -> Self {
+    pub(super) fn max(self, other: Self) -> Self {
         if self.is_nan() || other > self {
             other
         } else {
