@@ -18,7 +18,9 @@
 //! language's memory model that is a race, and there is no other way to share memory with an untrusted
 //! process; the code relies on the compiler giving such a load some value, which is private from then on.
 
+mod checked;
 mod copy;
+mod elements;
 mod region;
 #[cfg(test)]
 mod tests;
@@ -30,6 +32,7 @@ use doorbell_ring::{SharedSlice, SharedSliceMut};
 
 use copy::{copy, fetch, sum};
 
+pub use checked::AddressRange;
 pub use region::{Region, RegionSlice};
 
 /// Bytes that a peer process or a device may still write while we look.

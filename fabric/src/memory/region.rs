@@ -253,6 +253,13 @@ impl RegionSlice {
         })
     }
 
+    /// Changes the element of `width` bytes at offset `at` in one atomic step; see [`MutLoan::update`].
+    #[inline]
+    pub fn update(&self, at: usize, width: usize, change: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
+        let room = self.region.inner.room().part(self.at, self.length);
+        room.update(at, width, change)
+    }
+
     /// The address of its first byte, as a number to send to a peer.
     #[inline]
     pub fn address(&self) -> usize {
