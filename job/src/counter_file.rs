@@ -255,12 +255,14 @@ pub(crate) fn way_row(peer: impl fmt::Display, rails: &str) -> String {
 
 /// Returns every value of the PML with its name. A new counter of the PML does not compile before it is
 /// listed here.
-fn named(counters: &Counters) -> [Named; 42] {
+fn named(counters: &Counters) -> [Named; 44] {
     let Counters {
         sent_eager,
         sent_rndv,
         sent_rget,
         sent_self,
+        sent_operations,
+        operations_refused,
         sends_queued,
         arrived,
         matched,
@@ -308,6 +310,8 @@ fn named(counters: &Counters) -> [Named; 42] {
         ("pml.sent_rndv", "messages", sent_rndv),
         ("pml.sent_rget", "messages", sent_rget),
         ("pml.sent_self", "messages", sent_self),
+        ("pml.sent_operations", "operations", sent_operations),
+        ("pml.operations_refused", "operations", operations_refused),
         ("pml.sends_queued", "messages", sends_queued),
         ("pml.arrived", "messages", arrived),
         ("pml.matched", "messages", matched),

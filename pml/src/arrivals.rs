@@ -9,10 +9,11 @@ use crate::hot::about;
 use crate::operations::FOREIGN;
 use crate::rails::{NO_RANK, RailId};
 use crate::rank::Rank;
+use crate::rma::lead::LEAD_MOST;
 use crate::unexpected::Envelope;
 use crate::wire::{
-    self, CHECKED_LEN, CheckedHeader, FinHeader, MATCH_LEN, MatchHeader, PathHeader, REMOTE_LEN, RNDV_LEN,
-    RestartHeader, RndvHeader, flag, head_len, kind,
+    self, AnswerHeader, CHECKED_LEN, CheckedHeader, FinHeader, MATCH_LEN, MatchHeader, PathHeader,
+    REMOTE_LEN, RNDV_LEN, RestartHeader, RndvHeader, flag, head_len, kind,
 };
 
 /// What a rail's poll delivers to.
@@ -147,6 +148,10 @@ impl Core {
                 Some(bytes) => self.on_word(rank, &wire::parse(bytes)),
                 None => self.counters.drops.runt += 1,
             },
+            kind::ANSWER => match inbound.read::<{ size_of::<AnswerHeader>() }>(0) {
+                Some(bytes) => self.on_answer(rank, &wire::parse(bytes)),
+                None => self.counters.drops.runt += 1,
+            },
             kind::PROBE | kind::ECHO | kind::BROKEN => self.on_path_word(rank, rail, &wire::parse(head)),
             kind::RESTART_NOTIFY | kind::RESTART_ACK | kind::RESTART_NACK | kind::RESTART_ERROR => {
                 match inbound.read::<{ size_of::<RestartHeader>() }>(0) {
@@ -183,7 +188,7 @@ impl Core {
             rank,
             rail,
             kind: kind::MATCH,
-            flags: 0,
+            flags: header.flags & (flag::OPERATION | flag::REPLY),
             context: header.context.get(),
             seq: header.seq.get(),
             tag: header.tag.get(),
@@ -194,6 +199,7 @@ impl Core {
             restart: 0,
             checksum,
             data: None,
+            lead: 0,
         };
         self.sequence(&envelope, inbound, at);
     }
@@ -223,6 +229,7 @@ impl Core {
             restart: 0,
             checksum: None,
             data: None,
+            lead: 0,
         };
         self.sequence(&envelope, inbound, MATCH_LEN);
     }
@@ -236,15 +243,23 @@ impl Core {
         let matching = header.matching;
         let length = header.length.get();
         let mut body = inbound.len() - RNDV_LEN;
-        let mut remote = None;
+        let (mut remote, mut at) = (None, RNDV_LEN);
         if matching.kind == kind::RGET {
             let named = inbound.read::<REMOTE_LEN>(RNDV_LEN).map(wire::parse::<Remote, _>);
             remote = named.filter(|remote| remote.length.get() == length);
-            if remote.is_none() || body != REMOTE_LEN {
+            if remote.is_none() {
                 self.counters.drops.bad_range += 1;
                 return;
             }
-            body = 0;
+            // What follows it is of an operation.
+            (at, body) = (at + REMOTE_LEN, body - REMOTE_LEN);
+        }
+        let operates = matching.flags & flag::OPERATION != 0;
+        let leads = operates && matching.flags & flag::AGAIN == 0;
+        let lead = if leads { std::mem::take(&mut body) } else { 0 };
+        if lead > LEAD_MOST || body > 0 && (operates || matching.kind == kind::RGET) {
+            self.counters.drops.bad_range += 1;
+            return;
         }
         let (again, restart) = (matching.flags & flag::RESTART != 0, header.restart.get());
         if body as u64 > length || !is_attempt(again, restart) {
@@ -266,11 +281,12 @@ impl Core {
             restart,
             checksum: header.checksum(),
             data: None,
+            lead,
         };
         if again {
-            self.restarted(&envelope, header.receiver.get(), inbound, RNDV_LEN);
+            self.restarted(&envelope, header.receiver.get(), inbound, at);
         } else {
-            self.sequence(&envelope, inbound, RNDV_LEN);
+            self.sequence(&envelope, inbound, at);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::request::RequestId;
-use crate::wire::Head;
+use crate::wire::{AnswerHeader, Head};
 
 /// A message of the PML itself, waiting for a rail.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub(crate) enum Control {
     Long(Vec<u8>),
     /// A whole message that a rail gave back: header and body.
     Again(Vec<u8>),
+    /// The answer to an operation, and what that counts until it has left.
+    Answer(AnswerHeader, u64),
 }
 
 /// A step of a request that needs a rail.
@@ -29,6 +31,8 @@ pub(crate) enum Task {
     Stream(RequestId),
     /// Go on with the restart of a send.
     Restart(RequestId),
+    /// Send what an operation returns.
+    Reply(RequestId),
 }
 
 /// What waits for its turn in the peer's sequence.

@@ -9,6 +9,7 @@
 //! receiver does not have its bytes.
 
 use doorbell_fabric::memory::SharedBytes;
+use doorbell_fabric::message::Inbound;
 
 use crate::args::Target;
 use crate::convertor::{Cursor, Origin, to_usize};
@@ -38,8 +39,13 @@ fn append(mut sum: u32, bytes: SharedBytes<'_>) -> u32 {
 impl Origin {
     /// Returns the checksum of all bytes to be sent.
     fn checksum(&self) -> u32 {
+        self.checksum_behind(0)
+    }
+
+    /// Returns the checksum of all bytes to be sent, behind others that have this one.
+    pub(crate) fn checksum_behind(&self, mut sum: u32) -> u32 {
         let mut block = [0; BLOCK];
-        let (mut cursor, mut at, mut sum) = (Cursor::default(), 0, 0);
+        let (mut cursor, mut at) = (Cursor::default(), 0);
         loop {
             let length = self.pack(&mut cursor, at, &mut block);
             if length == 0 {
@@ -98,6 +104,19 @@ impl Checksums {
 impl Memory {
     /// Computes the checksum of `length` bytes of the room from `offset` on.
     fn checksum(&self, slot: &Slot, offset: usize, length: usize) -> u32 {
+        let mut block = [0; BLOCK];
+        let (mut done, mut sum) = (0, 0);
+        while done < length {
+            let part = &mut block[..BLOCK.min(length - done)];
+            if !self.read_special(offset + done, part) {
+                break;
+            }
+            sum = crc32c::crc32c_append(sum, part);
+            done += part.len();
+        }
+        if done > 0 {
+            return sum;
+        }
         match self.target(slot) {
             Some(Target::Region(slice)) => append(0, slice.as_shared().skip(offset).take(length)),
             Some(target) => target.checksum(length),
@@ -150,6 +169,21 @@ impl Core {
             .memory
             .checksum(slot, to_usize(found.offset), to_usize(found.length));
         self.count_checked(announced == there) == Outcome::Ok
+    }
+
+    /// Whether the bytes of an operation, from a byte of its message on, are those that were sent.
+    pub(crate) fn is_undamaged(&mut self, checksum: Option<u32>, inbound: &Inbound<'_>, at: usize) -> bool {
+        let Some(announced) = checksum else { return true };
+        let mut block = [0; BLOCK];
+        let (mut from, mut sum) = (at, 0);
+        loop {
+            let length = inbound.copy_to(from, &mut block);
+            if length == 0 {
+                return self.count_checked(announced == sum) == Outcome::Ok;
+            }
+            sum = crc32c::crc32c_append(sum, &block[..length]);
+            from += length;
+        }
     }
 
     fn count_checked(&mut self, same: bool) -> Outcome {

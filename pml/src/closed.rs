@@ -94,19 +94,22 @@ impl Core {
         self.consume(envelope.rank, envelope.charge());
         match envelope.kind {
             SELF_WAIT => self.reject_own(envelope.own_request()),
-            kind::RNDV | kind::RGET => {
-                let head = Head::new(&FinHeader {
-                    matching: MatchHeader::new(kind::NACK, 0, envelope.context, envelope.seq, envelope.tag),
-                    sender: envelope.sender.into(),
-                    receiver: RequestId::NONE.to_bits().into(),
-                    // No rail takes 4 GiB in one message.
-                    status: u32::try_from(envelope.body).unwrap_or(u32::MAX).into(),
-                    restart: envelope.restart.into(),
-                });
-                self.queue_answer(envelope.rank, head);
-            }
+            kind::RNDV | kind::RGET => self.reject_announcement(envelope),
             _ => {}
         }
+    }
+
+    /// Notifies the sender of an announcement that its message is not received.
+    pub(crate) fn reject_announcement(&mut self, envelope: &Envelope) {
+        let head = Head::new(&FinHeader {
+            matching: MatchHeader::new(kind::NACK, 0, envelope.context, envelope.seq, envelope.tag),
+            sender: envelope.sender.into(),
+            receiver: RequestId::NONE.to_bits().into(),
+            // No rail takes 4 GiB in one message.
+            status: u32::try_from(envelope.body).unwrap_or(u32::MAX).into(),
+            restart: envelope.restart.into(),
+        });
+        self.queue_answer(envelope.rank, head);
     }
 
     /// Returns how a send ends whose message was rejected. Only a synchronous one has promised that it was

@@ -10,6 +10,7 @@ use doorbell_fabric::message::{Inbound, Landing};
 use crate::args::{Payload, Strided, Target};
 use crate::error::PmlError;
 use crate::pool::Buffer;
+use crate::rma::windows::Spans;
 
 /// Pieces of one gathered body, at most.
 pub(crate) const GATHER_MAX: usize = 16;
@@ -24,6 +25,8 @@ pub(crate) enum Origin {
     User(Payload),
     /// A buffer of our own, and how much of it is used.
     Own(Buffer, usize),
+    /// Windows, in pieces, or with pages that may not be there: what an operation returns.
+    Window(Box<Spans>),
 }
 
 /// A place in a layout: a piece, and the message offset at which that piece starts.
@@ -46,6 +49,17 @@ impl Scratch {
         let bytes = origin.pack(cursor, offset, &mut self.0[..most]);
         &self.0[..bytes]
     }
+
+    /// Packs these bytes, and behind them the first `length` of a message.
+    pub(crate) fn pack_behind(&mut self, front: &[u8], origin: &Origin, length: usize) -> &[u8] {
+        let end = front.len() + length;
+        if self.0.len() < end {
+            self.0.resize(end, 0);
+        }
+        self.0[..front.len()].copy_from_slice(front);
+        origin.pack(&mut Cursor::default(), 0, &mut self.0[front.len()..end]);
+        &self.0[..end]
+    }
 }
 
 impl Origin {
@@ -55,6 +69,7 @@ impl Origin {
             Self::Nothing => 0,
             Self::User(payload) => payload.len(),
             Self::Own(_, used) => *used as u64,
+            Self::Window(spans) => spans.len(),
         }
     }
 
@@ -71,7 +86,10 @@ impl Origin {
 
     /// Whether all bytes lie in one piece.
     pub(crate) fn is_contiguous(&self) -> bool {
-        !matches!(self, Self::User(Payload::Parts(_) | Payload::Strided(_)))
+        !matches!(
+            self,
+            Self::User(Payload::Parts(_) | Payload::Strided(_)) | Self::Window(_)
+        )
     }
 
     /// The pieces of `[offset, offset + most)`, as many as `out` holds; returns how many and their bytes.
@@ -100,7 +118,8 @@ impl Origin {
         (pieces, bytes)
     }
 
-    /// Copies `[offset, offset + to.len())` out; returns how many bytes there were.
+    /// Copies `[offset, offset + to.len())` out; returns how many bytes there were: none, where memory of a
+    /// window is not mapped any more.
     pub(crate) fn pack(&self, cursor: &mut Cursor, offset: u64, to: &mut [u8]) -> usize {
         match self {
             Self::Nothing => 0,
@@ -111,6 +130,13 @@ impl Origin {
                 let length = from.len().min(to.len());
                 to[..length].copy_from_slice(&from[..length]);
                 length
+            }
+            Self::Window(spans) => {
+                let length = to_usize(spans.len().saturating_sub(offset)).min(to.len());
+                match spans.read(offset, &mut to[..length]) {
+                    Ok(()) => length,
+                    Err(_) => 0,
+                }
             }
             Self::User(_) => {
                 let mut done = 0;

@@ -26,6 +26,7 @@ use crate::pool::Pool;
 use crate::rank::Rank;
 use crate::reports::{Deliveries, Reports};
 use crate::request::{Outcome, RequestIndex, Requests, mark};
+use crate::rma::Rma;
 use crate::unexpected::Unexpected;
 use crate::wire::Head;
 use crate::withdrawals::{Withdrawal, Withdrawals};
@@ -65,6 +66,8 @@ pub(crate) struct Core {
     pub(crate) closed: ClosedContexts,
     pub(crate) operations: Operations,
     pub(crate) streak: Streak,
+    /// One-sided operations, and windows.
+    pub(crate) rma: Rma,
 
     // Buffers.
     pub(crate) pool: Pool,
@@ -109,6 +112,7 @@ impl Core {
             closed: ClosedContexts::default(),
             operations: Operations::default(),
             streak: Streak::default(),
+            rma: Rma::default(),
             pool: Pool::new(),
             scratch: Scratch::default(),
             reports: Reports::new(config.requests),
@@ -167,6 +171,13 @@ impl Core {
 
     /// Ends a request.
     pub(crate) fn finish(&mut self, index: RequestIndex, outcome: Outcome) {
+        let mut outcome = outcome;
+        if self.requests.peek(index).is(mark::RMA) {
+            match self.operation_ends(index, outcome) {
+                Some(ends) => outcome = ends,
+                None => return,
+            }
+        }
         let slot = self.requests.slot(index);
         let marks = slot.end(outcome);
         if marks & !mark::RECORD == 0 {
@@ -190,6 +201,9 @@ impl Core {
             let origin = self.requests.record(index).memory.take_origin();
             let peer = self.requests.peek(index).peer();
             self.drop_origin(peer, origin);
+            if self.requests.peek(index).is(mark::LANDING | mark::REPLY) {
+                self.operation_freed(index);
+            }
         }
         self.requests.free(index);
     }

@@ -78,6 +78,10 @@ pub struct Counters {
     pub sent_rget: u64,
     /// Messages to ourselves.
     pub sent_self: u64,
+    /// Operations on windows of peers that left as one message, or were announced so.
+    pub sent_operations: u64,
+    /// Operations of peers on our windows that were refused, or cut off.
+    pub operations_refused: u64,
     /// Sends that had to wait before anything of them left: for room in a rail, for a path that may come
     /// back, for the peer's window, or for an earlier send that does.
     pub sends_queued: u64,

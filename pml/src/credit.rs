@@ -95,14 +95,16 @@ impl Core {
     pub(crate) fn keep_charge(&mut self, rank: Rank, charge: u64) {
         let peer = &mut self.peers[rank];
         peer.keep(charge);
-        if peer.kept() > self.config.hard_window + self.config.window && !self.hot[rank].is(about::SELF) {
+        let most = self.config.hard_window + self.config.window + peer.solicited();
+        if peer.kept() > most && !self.hot[rank].is(about::SELF) {
             self.fail_peer(rank, LostReason::Flood);
         }
     }
 
-    /// Messages that may be under way from one peer at a time, by the agreed limits.
+    /// Messages that may be under way from one peer at a time, by the agreed limits, with the replies that we
+    /// have requested.
     #[inline]
-    pub(crate) fn reorder_limit(&self) -> u64 {
-        (self.config.hard_window + self.config.window) / ENVELOPE
+    pub(crate) fn reorder_limit(&self, rank: Rank) -> u64 {
+        (self.config.hard_window + self.config.window + self.peers[rank].solicited()) / ENVELOPE
     }
 }

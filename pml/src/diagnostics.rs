@@ -42,6 +42,8 @@ pub enum Waiting {
     Leaving,
     /// Send: our own write into the receiver's memory.
     Writing,
+    /// Operation: its target to do it.
+    Target,
     /// Both ends agree to go on over another rail.
     Restart,
 }
@@ -109,6 +111,7 @@ impl fmt::Display for Explanation {
             Waiting::Reader => write!(out, "{rank} waits for {peer} to receive and read its message")?,
             Waiting::Leaving => write!(out, "{rank} is sending a message to {peer}")?,
             Waiting::Writing => write!(out, "{rank} writes a message into the memory of {peer}")?,
+            Waiting::Target => write!(out, "{rank} waits for {peer} to do a one-sided operation")?,
             Waiting::Restart => write!(out, "{rank} and {peer} agree to go on over another rail")?,
         }
         write!(out, " (context {context}, tag {tag:#x}")?;
@@ -199,6 +202,8 @@ impl<M: Message> Pml<M> {
             State::AwaitFin => Waiting::Reader,
             State::Streaming => Waiting::Leaving,
             State::Putting => Waiting::Writing,
+            State::AwaitAnswer | State::AwaitReply => Waiting::Target,
+            State::Replying => Waiting::Rail,
             State::SendRestart | State::RecvRestart => Waiting::Restart,
         };
         let posted = slot

@@ -220,7 +220,7 @@ impl<M: Message> Pml<M> {
     }
 
     /// A copy of the bytes of a send, to be sent from.
-    fn buffered(&mut self, to: Rank, origin: &Origin) -> Result<Origin, PmlError> {
+    pub(crate) fn buffered(&mut self, to: Rank, origin: &Origin) -> Result<Origin, PmlError> {
         let mut buffer = self.take_buffer(to, origin.len())?;
         let length = to_usize(origin.len());
         origin.pack(&mut Cursor::default(), 0, &mut buffer.bytes_mut()[..length]);
@@ -273,7 +273,7 @@ impl<M: Message> Pml<M> {
                     self.core.free(id.index());
                     return Ok(Sent::Done);
                 }
-                Launch::Announced => return Ok(Sent::Pending(id)),
+                Launch::Announced | Launch::Requested => return Ok(Sent::Pending(id)),
                 Launch::Full => self.core.list(rank),
                 Launch::NoCredit => {}
             }

@@ -237,6 +237,12 @@ impl<M: Message> Pml<M> {
                 self.core.withdraw(index);
                 self.core.free(index);
             }
+            State::AwaitAnswer | State::Replying => self.core.free(index),
+            State::AwaitReply => {
+                self.core.peers[peer].backlog.remove_send(id);
+                self.core.refresh(peer);
+                self.core.free(index);
+            }
             State::Streaming | State::Putting => {
                 self.core.give_up(index);
                 self.core.free(index);

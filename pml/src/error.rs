@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::rank::Rank;
 use crate::request::RequestId;
+use crate::rma::args::OperationError;
 
 /// Why the last rail to a peer went away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,6 +218,26 @@ pub enum PmlError {
         rank: Rank,
         /// The tag of the message.
         tag: u64,
+    },
+    /// The target of an operation has not done it.
+    #[error("{rank} has not done a one-sided operation: {reason}; see which windows it has open")]
+    Operation {
+        /// The rank whose window it is.
+        rank: Rank,
+        /// Why it was not done.
+        reason: OperationError,
+    },
+    /// An operation or a window that cannot be.
+    #[error("this cannot be: {reason}; correct the arguments")]
+    BadOperation {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The key of a window that is open.
+    #[error("a window with the key {key:#x} is open already: close it, or choose another key")]
+    KeyTaken {
+        /// The key that was to be given to the new one.
+        key: u64,
     },
     /// A request id that names nothing: it ended before, or never was.
     #[error("{0} names no request: it was tested before, aborted, or is another job's")]

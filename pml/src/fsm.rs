@@ -9,6 +9,9 @@
 //!               │          └─────► Putting ───► Done    writes (or Streaming, when refused)
 //!               └────► AwaitFin ──────────────► Done    reads by the receiver (or Streaming, when refused)
 //!   receive  Posted ─► Fragments | Getting | PutExposed ─► Done
+//!   operation  … ─► AwaitAnswer ─► Done                 its bytes have left, the target answers
+//!              AwaitReply ─► Fragments | … ─► Done      it returns bytes
+//!              Replying ─► AwaitAck | … ─► Done         the target sends them
 //!   both     a path breaks ─► SendRestart, RecvRestart ─► where an announcement leads
 //! ```
 
@@ -46,6 +49,12 @@ pub(crate) enum State {
     RecvRestart,
     /// Send to ourselves: no receive has matched yet.
     SelfWait,
+    /// Operation: its bytes have left, the target has not answered.
+    AwaitAnswer,
+    /// Operation that returns bytes: the target has not begun to send them.
+    AwaitReply,
+    /// What an operation returns: nothing of it has left yet.
+    Replying,
 }
 
 impl State {
@@ -59,7 +68,9 @@ impl State {
 
     /// Whether it is one end of a transfer: a receive as above, or a send that was announced.
     pub(crate) const fn is_transfer(self) -> bool {
-        self.is_receiving() || self.is_send() && !matches!(self, Self::Queued)
+        self.is_receiving()
+            || self.is_send() && !matches!(self, Self::Queued)
+            || matches!(self, Self::AwaitReply)
     }
 
     /// Whether it is a send to another rank that has not ended.
@@ -72,6 +83,8 @@ impl State {
                 | Self::Streaming
                 | Self::Putting
                 | Self::SendRestart
+                | Self::AwaitAnswer
+                | Self::Replying
         )
     }
 }
@@ -92,6 +105,10 @@ pub(crate) enum Event {
     Refused,
     /// Send: its path broke, at one of the ends.
     SendStopped,
+    /// Operation: its bytes have left; one that returns bytes is made; they are to be sent.
+    HandedOver,
+    Requested,
+    Replies,
     /// Receive: posted; as a multi-receive; a message takes a part of one.
     Posted,
     Opened,
@@ -113,6 +130,8 @@ pub(crate) enum Event {
     PeerLost,
     SendAborted,
     Rejected,
+    /// The target of an operation has not done it.
+    Denied,
     /// Its slot is given back.
     Freed,
 }
@@ -135,9 +154,15 @@ impl Event {
             Self::Reads => State::Getting,
             Self::Invites => State::PutExposed,
             Self::Outdated | Self::ReceiveStopped => State::RecvRestart,
-            Self::Completed | Self::Cancelled | Self::PeerLost | Self::SendAborted | Self::Rejected => {
-                State::Done
-            }
+            Self::HandedOver => State::AwaitAnswer,
+            Self::Requested => State::AwaitReply,
+            Self::Replies => State::Replying,
+            Self::Completed
+            | Self::Cancelled
+            | Self::PeerLost
+            | Self::SendAborted
+            | Self::Rejected
+            | Self::Denied => State::Done,
             Self::Freed => State::Free,
         }
     }
@@ -198,6 +223,26 @@ pub(crate) const SEND: &[Transition] = {
         go(S::SelfWait, E::Cancelled),
         go(S::SelfWait, E::Rejected),
         go(S::SelfWait, E::Freed),
+        // An operation: at once, behind others, as a rendezvous.
+        go(S::Free, E::HandedOver),
+        go(S::Queued, E::HandedOver),
+        go(S::AwaitAck, E::HandedOver),
+        go(S::AwaitFin, E::HandedOver),
+        go(S::Streaming, E::HandedOver),
+        go(S::Putting, E::HandedOver),
+        go(S::SendRestart, E::HandedOver),
+        go(S::AwaitAnswer, E::Completed),
+        go(S::AwaitAnswer, E::Denied),
+        go(S::AwaitAnswer, E::PeerLost),
+        go(S::AwaitAnswer, E::Freed),
+        // What one returns.
+        go(S::Free, E::Replies),
+        go(S::Replying, E::Announced),
+        go(S::Replying, E::Exposed),
+        go(S::Replying, E::Completed),
+        go(S::Replying, E::PeerLost),
+        go(S::Replying, E::Freed),
+        go(S::Streaming, E::Denied),
         go(S::Done, E::Freed),
     ]
 };
@@ -250,6 +295,21 @@ pub(crate) const RECEIVE: &[Transition] = {
         go(S::RecvRestart, E::PeerLost),
         go(S::RecvRestart, E::SendAborted),
         go(S::RecvRestart, E::Freed),
+        // An operation that returns bytes.
+        go(S::Free, E::Requested),
+        go(S::AwaitReply, E::Asks),
+        go(S::AwaitReply, E::Reads),
+        go(S::AwaitReply, E::Invites),
+        go(S::AwaitReply, E::Outdated),
+        go(S::AwaitReply, E::Completed),
+        go(S::AwaitReply, E::Denied),
+        go(S::AwaitReply, E::PeerLost),
+        go(S::AwaitReply, E::Freed),
+        // A transfer into a window, or of bytes that an operation returns, is cut off.
+        go(S::Fragments, E::Denied),
+        go(S::Getting, E::Denied),
+        go(S::PutExposed, E::Denied),
+        go(S::RecvRestart, E::Denied),
         go(S::Multi, E::Completed),
         go(S::Multi, E::Cancelled),
         go(S::Multi, E::PeerLost),

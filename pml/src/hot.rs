@@ -173,6 +173,12 @@ impl Hot {
         self.charged + ENVELOPE <= self.window_end - config.window + config.hard_window
     }
 
+    /// Whether a message that counts this much may leave that its receiver does not keep.
+    #[inline]
+    pub(crate) fn may_charge(&self, config: &PmlConfig, charge: u64) -> bool {
+        self.charged + charge <= self.window_end - config.window + config.hard_window
+    }
+
     /// The window ends here from now on.
     pub(crate) fn set_window_end(&mut self, end: u64) {
         self.window_end = end;

@@ -114,7 +114,7 @@ impl<M: Message> Pml<M> {
     fn send_data(&mut self, to: Rank, data: Option<u64>) -> Result<(), PmlError> {
         if !self.core.peers[to].backlog.has_sends() {
             match self.launch_data(to, data) {
-                Launch::Complete | Launch::Announced => return Ok(()),
+                Launch::Complete | Launch::Announced | Launch::Requested => return Ok(()),
                 Launch::Full => self.core.list(to),
                 Launch::NoCredit => {}
             }

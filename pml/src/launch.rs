@@ -1,6 +1,6 @@
 //! The start of a send: which protocol, and its first message (reference: bfo, section 5).
 
-use doorbell_fabric::message::{Access, Body, Message, Refused};
+use doorbell_fabric::message::{Access, Message, Refused, Remote};
 use zerocopy::IntoBytes;
 
 use crate::config::Protocol;
@@ -20,6 +20,8 @@ pub(crate) enum Launch {
     Complete,
     /// It was announced; the receiver answers.
     Announced,
+    /// All of an operation has left; the target answers.
+    Requested,
     /// No rail takes it now.
     Full,
     /// The peer has too much of ours unreceived.
@@ -31,6 +33,7 @@ impl Core {
     pub(crate) fn announcement(&mut self, id: RequestId, kind: u8, flags: u8) -> RndvHeader {
         let checksum = self.checksum_of(id.index());
         let (slot, record) = self.requests.both(id.index());
+        let flags = flags | slot.wire_flags();
         RndvHeader {
             matching: MatchHeader::new(kind, flags, slot.context(), record.seq(), slot.tag()),
             length: slot.length().into(),
@@ -49,16 +52,25 @@ impl<M: Message> Pml<M> {
         let Some(at) = self.core.next_path(rank) else {
             return Launch::Full;
         };
+        let slot = self.core.requests.peek(id.index());
+        let (length, sync, operates, replies) = (
+            slot.length(),
+            slot.is(mark::SYNC),
+            slot.is(mark::OPERATION | mark::FETCH),
+            slot.is(mark::REPLY),
+        );
+        if operates && let Some(launch) = self.launch_operation(rank, at, id) {
+            return launch;
+        }
         let path = &self.core.peers[rank].paths[at];
-        let length = self.core.requests.peek(id.index()).length();
-        let sync = self.core.requests.peek(id.index()).is(mark::SYNC);
-        let small = length <= path.eager() as u64;
+        let small = length <= path.eager() as u64 && !operates;
         let hot = &self.core.hot[rank];
-        if small && !sync && hot.has_room(length + ENVELOPE) {
+        // A reply needs no credit: the operation has it.
+        if small && !sync && (replies || hot.has_room(length + ENVELOPE)) {
             self.cover(id);
             return self.launch_eager(rank, at, id);
         }
-        if !self.core.may_announce(rank) {
+        if !replies && !self.core.may_announce(rank) {
             self.core.held_back(id.index());
             return Launch::NoCredit;
         }
@@ -76,7 +88,11 @@ impl<M: Message> Pml<M> {
         self.cover(id);
         let path = &self.core.peers[rank].paths[at];
         let can_put = long && path.wants_put(protocol);
-        let first = if can_put { 0 } else { path.first_part() };
+        let first = if can_put || operates || replies {
+            0
+        } else {
+            path.first_part()
+        };
         self.launch_announced(rank, at, id, first, can_put)
     }
 
@@ -93,7 +109,7 @@ impl<M: Message> Pml<M> {
         let length = self.core.requests.peek(id.index()).length();
         let seq = self.core.hot[rank].next_seq();
         let slot = self.core.requests.peek(id.index());
-        let head = MatchHeader::new(kind::MATCH, 0, slot.context(), seq.0, slot.tag());
+        let head = MatchHeader::new(kind::MATCH, slot.wire_flags(), slot.context(), seq.0, slot.tag());
         let sent = match self.core.checksum_of(id.index()) {
             None => self.send_first(rank, at, id, head.as_bytes(), to_usize(length)),
             Some(sum) => {
@@ -122,14 +138,19 @@ impl<M: Message> Pml<M> {
         let hot = &self.core.hot[rank];
         let (slot, record) = self.core.requests.both(id.index());
         let mut body = slot.length().min(first as u64);
-        let full = !hot.has_room(body + ENVELOPE);
+        let own = slot.is(mark::OPERATION | mark::REPLY);
+        let full = !own && !hot.has_room(body + ENVELOPE);
         if full {
             body = 0;
         }
         record.set_seq(hot.next_seq().0);
         let flags = if can_put { flag::CAN_PUT } else { 0 };
         let head = self.core.announcement(id, kind::RNDV, flags);
-        match self.send_first(rank, at, id, head.as_bytes(), body as usize) {
+        let sent = match own {
+            true => self.send_lead(rank, at, id, head.as_bytes(), None),
+            false => self.send_first(rank, at, id, head.as_bytes(), body as usize),
+        };
+        match sent {
             Ok(()) => {
                 self.core.requests.record(id.index()).progress.set_counted(body);
                 self.core.requests.slot(id.index()).turn(Event::Announced);
@@ -146,7 +167,7 @@ impl<M: Message> Pml<M> {
 
     /// RGET; `None` when the memory cannot be exposed.
     fn launch_exposed(&mut self, rank: Rank, at: usize, id: RequestId) -> Option<Launch> {
-        let (rail, peer) = self.core.peers[rank].paths[at].route();
+        let (rail, _) = self.core.peers[rank].paths[at].route();
         let one_sided = &self.core.requests.peek_record(id.index()).one_sided;
         if one_sided.is_exposed() && one_sided.rail() != rail {
             self.core.withdraw(id.index());
@@ -161,16 +182,35 @@ impl<M: Message> Pml<M> {
         record.set_seq(seq);
         let remote = record.one_sided.remote()?;
         let head = self.core.announcement(id, kind::RGET, 0);
-        let rail = &mut self.rails[rail];
-        let sent = rail.send(peer, head.as_bytes(), Body::Bytes(remote.as_bytes()));
-        Some(match self.first_sent(rank, at, sent.map(|_| 0)) {
-            Ok(()) => {
-                self.core.requests.slot(id.index()).turn(Event::Exposed);
-                self.core.counters.sent_rget += 1;
-                Launch::Announced
-            }
-            Err(launch) => launch,
-        })
+        Some(
+            match self.send_lead(rank, at, id, head.as_bytes(), Some(remote)) {
+                Ok(()) => {
+                    self.core.requests.slot(id.index()).turn(Event::Exposed);
+                    self.core.counters.sent_rget += 1;
+                    Launch::Announced
+                }
+                Err(launch) => launch,
+            },
+        )
+    }
+
+    /// Sends an announcement without bytes of the message: with exposed memory, if there is any, and with
+    /// what an operation is.
+    fn send_lead(
+        &mut self,
+        rank: Rank,
+        at: usize,
+        id: RequestId,
+        head: &[u8],
+        remote: Option<Remote>,
+    ) -> Result<(), Launch> {
+        let behind = self.core.behind_announcement(id, remote);
+        let (rail, peer) = self.core.peers[rank].paths[at].route();
+        let sent = self.rails[rail].send(peer, head, behind.body());
+        if self.core.requests.peek(id.index()).is(mark::REPLY) {
+            return self.free_sent(rank, at, sent.map(|_| ()));
+        }
+        self.first_sent(rank, at, sent.map(|_| 0))
     }
 
     /// Exposes the memory of a send over a path, to be read by its receiver. Returns whether it can be.
@@ -215,7 +255,21 @@ impl<M: Message> Pml<M> {
             &mut self.core.scratch,
             &mut self.core.counters.packed_bytes,
         );
+        if self.core.requests.peek(id.index()).is(mark::REPLY) {
+            return self.free_sent(rank, at, sent.map(|_| ()));
+        }
         self.first_sent(rank, at, sent.map(|(_, bytes)| bytes))
+    }
+
+    /// Notes the first message of a reply, which counts with its operation.
+    fn free_sent(&mut self, rank: Rank, at: usize, sent: Result<(), Refused>) -> Result<(), Launch> {
+        match sent {
+            Ok(()) => {
+                self.core.hot[rank].sent(0);
+                Ok(())
+            }
+            Err(refused) => self.first_sent(rank, at, Err(refused)),
+        }
     }
 
     /// Counts the first message of a send.

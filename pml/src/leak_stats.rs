@@ -30,7 +30,7 @@ pub struct InUse {
     pub operations: usize,
     /// Bytes in buffers of our own that wait to be sent.
     pub bytes: usize,
-    /// Deliveries, ended requests and operations that the owner has not taken yet.
+    /// Deliveries, notices, ended requests and operations that the owner has not taken yet.
     pub untaken: usize,
     /// Exposed memory that is to be withdrawn.
     pub withdrawals: usize,
@@ -91,7 +91,7 @@ impl<M: Message> Pml<M> {
             queued: of_peers(|peer| peer.backlog.send_count()),
             operations: core.operations.open(),
             bytes: core.pool.held(),
-            untaken: core.deliveries.len() + core.reports.len(),
+            untaken: core.deliveries.len() + core.reports.len() + core.rma.untaken(),
             withdrawals: core.withdrawals.len(),
         }
     }

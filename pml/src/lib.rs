@@ -16,6 +16,7 @@
 //! | `arrivals`, `order`, `receive` | arrivals: parsed, put in order, matched |
 //! | `posting`, `blocking_recv`, `probe`, `ending` | receives, those that wait in the call, probes, the end of requests |
 //! | `rendezvous`, `restart` | long messages; how both ends begin again over another path |
+//! | `rma` | puts, gets and atomics on windows, as messages |
 //! | `credit` | back-pressure |
 //! | `paths` | a peer over each of its rails: which carries what; states and probes are [`doorbell_paths`]'s |
 //! | `rails`, `resend`, `fail` | the rails; what one gives back, sent over another; peers that are lost |
@@ -96,6 +97,7 @@ mod reports;
 mod request;
 mod resend;
 mod restart;
+mod rma;
 mod senders;
 mod unexpected;
 mod wire;
@@ -117,3 +119,7 @@ pub use pml::Pml;
 pub use rails::RailId;
 pub use rank::{Rank, Source};
 pub use request::RequestId;
+pub use rma::args::{
+    ATOMIC_MOST, AtomicArgs, GetArgs, Notice, OperationError, PIECES_MOST, PutArgs, RemotePiece,
+    RemotePieces, WindowAccess, WindowArgs, WindowCounts, WindowMemory,
+};

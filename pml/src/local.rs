@@ -46,6 +46,7 @@ impl Core {
             restart: 0,
             checksum: None,
             data: self.immediate.received(self.me()),
+            lead: 0,
         };
         let key = self.key_of(&envelope);
         if let Some(found) = self.matcher.arrive(key, envelope.length) {
@@ -108,7 +109,7 @@ impl Core {
     /// Copies a message straight from the sender's memory to the receiver's.
     fn hand_over(&mut self, found: &Landing, envelope: &Envelope, origin: &Origin) {
         match origin {
-            Origin::Nothing => {
+            Origin::Nothing | Origin::Window(_) => {
                 self.deliver(found, envelope, &Inbound::whole(SharedBytes::EMPTY), 0);
             }
             Origin::User(Payload::Loan(loan)) => {

@@ -140,6 +140,7 @@ impl Core {
         self.timers.forget(rank.0);
         self.flowing.remove(rank);
         self.immediate.forget(rank);
+        self.rma.forget(rank);
         let reason = self.peers[rank].lost();
         self.peers[rank] = Peer::default();
         if let Some(reason) = reason {

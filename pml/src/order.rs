@@ -98,7 +98,7 @@ impl Core {
 
     #[cold]
     fn hold(&mut self, envelope: &Envelope, inbound: &Inbound<'_>, at: usize, distance: u32) {
-        if u64::from(distance) > self.reorder_limit() {
+        if u64::from(distance) > self.reorder_limit(envelope.rank) {
             self.counters.drops.too_far_ahead += 1;
             return;
         }

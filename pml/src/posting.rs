@@ -12,6 +12,7 @@ use crate::rank::{Source, number};
 use crate::receive::{Landing, pattern};
 use crate::request::RequestIndex;
 use crate::request::{Event, Outcome, RequestId, mark};
+use crate::rma::args::OperationError;
 use crate::unexpected::UnexpectedIndex;
 
 impl<M: Message> Pml<M> {
@@ -265,6 +266,17 @@ impl Core {
                 rank: source,
                 tag: slot.tag(),
             }),
+            Outcome::UnknownKey
+            | Outcome::NoAccess
+            | Outcome::OutOfRange
+            | Outcome::Unmapped
+            | Outcome::Invalid
+            | Outcome::WindowClosed
+            | Outcome::Damaged => {
+                // Each of these is one.
+                let reason = OperationError::of(slot.outcome()).unwrap_or(OperationError::Invalid);
+                Err(PmlError::Operation { rank: source, reason })
+            }
             Outcome::PeerLost => {
                 let reason = self.peers[source].lost();
                 // A request ends this way only after its peer was given a reason.

@@ -83,11 +83,15 @@ impl Core {
             restart: 0,
             checksum: None,
             data: None,
+            lead: 0,
         }
     }
 
     /// A message whose turn it is.
     pub(crate) fn take_in(&mut self, envelope: &Envelope, inbound: &Inbound<'_>, at: usize) {
+        if envelope.is_of_operation() {
+            return self.operation_turn(envelope, inbound, at);
+        }
         self.counters.arrived += 1;
         let key = self.key_of(envelope);
         match self.matcher.arrive(key, envelope.length) {
@@ -98,8 +102,11 @@ impl Core {
 
     /// A held message whose turn it is.
     pub(crate) fn take_in_held(&mut self, index: UnexpectedIndex) {
-        self.counters.arrived += 1;
         let envelope = *self.unexpected.envelope(index);
+        if envelope.is_of_operation() {
+            return self.held_operation(index);
+        }
+        self.counters.arrived += 1;
         let key = self.key_of(&envelope);
         match self.matcher.arrive(key, envelope.length) {
             Some(found) => self.deliver_recorded(&found.into(), index),
@@ -112,6 +119,15 @@ impl Core {
         }
     }
 
+    /// A held operation, or what one returns.
+    fn held_operation(&mut self, index: UnexpectedIndex) {
+        let (envelope, buffer) = self.unexpected.take(index);
+        self.peers[envelope.rank].release(envelope.charge());
+        let bytes = SharedBytes::of(&buffer.bytes()[..envelope.lead + envelope.body]);
+        self.operation_turn(&envelope, &Inbound::whole(bytes), 0);
+        self.pool.give(buffer);
+    }
+
     /// Copies a message to a record.
     pub(crate) fn record(
         &mut self,
@@ -120,8 +136,9 @@ impl Core {
         inbound: &Inbound<'_>,
         at: usize,
     ) -> UnexpectedIndex {
-        let mut buffer = self.pool.take(envelope.body);
-        inbound.copy_to(at, &mut buffer.bytes_mut()[..envelope.body]);
+        let length = envelope.lead + envelope.body;
+        let mut buffer = self.pool.take(length);
+        inbound.copy_to(at, &mut buffer.bytes_mut()[..length]);
         self.unexpected.put(station, *envelope, buffer)
     }
 

@@ -11,13 +11,14 @@ use crate::convertor::Origin;
 use crate::error::LostReason;
 use crate::hot::about;
 use crate::pml::Pml;
+use crate::pool::Buffer;
 use crate::rails::RailId;
 use crate::rank::Rank;
 use crate::rendezvous::receiver::ack;
 use crate::request::{Event, RequestId, mark};
 use crate::wire::{
-    self, CHECKED_LEN, CheckedHeader, FRAG_LEN, FragHeader, Head, MATCH_LEN, MatchHeader, PUT_LEN, PutHeader,
-    REMOTE_LEN, RNDV_LEN, RndvHeader, flag, head_len, kind,
+    self, AnswerHeader, CHECKED_LEN, CheckedHeader, FRAG_LEN, FragHeader, Head, MATCH_LEN, MatchHeader,
+    PUT_LEN, PutHeader, REMOTE_LEN, RNDV_LEN, RndvHeader, flag, head_len, kind,
 };
 use crate::withdrawals::Withdrawal;
 
@@ -65,6 +66,7 @@ impl<M: Message> Pml<M> {
                 Control::Head(head) => self.send_over(rank, head.as_bytes(), &[]).map(|()| false),
                 Control::Long(bytes) => self.send_long(rank, bytes).map(|()| false),
                 Control::Again(bytes) => self.send_again(rank, bytes),
+                Control::Answer(head, charge) => self.send_answer(rank, head, *charge).map(|()| false),
             };
             match sent {
                 Ok(again) => self.core.counters.resent += u64::from(again),
@@ -77,6 +79,13 @@ impl<M: Message> Pml<M> {
             }
         }
         true
+    }
+
+    /// The answer to an operation, which counts no more once it has left.
+    fn send_answer(&mut self, rank: Rank, head: &AnswerHeader, charge: u64) -> Result<(), Refused> {
+        self.send_over(rank, head.as_bytes(), &[])?;
+        self.core.settle_operation(rank, charge);
+        Ok(())
     }
 
     /// A header of the PML's own, and what follows it.
@@ -123,7 +132,10 @@ impl<M: Message> Pml<M> {
         };
         let (head, body) = bytes.split_at(split);
         let sent = match head[0] {
-            kind::RGET => self.send_over(rank, as_announcement(head).as_bytes(), &[]),
+            kind::RGET => {
+                let behind = body.get(REMOTE_LEN..).unwrap_or(&[]);
+                self.send_over(rank, as_announcement(head).as_bytes(), behind)
+            }
             kind::PUT => return self.put_again(rank, head, body),
             kind::FRAG if self.core.config.handshake => return Ok(false),
             // The receiver's answer contains where to go on, so the first part may be shorter than it was.
@@ -196,6 +208,27 @@ impl<M: Message> Pml<M> {
         let checked = head
             .first_chunk::<CHECKED_LEN>()
             .map(|bytes| wire::parse::<CheckedHeader, _>(*bytes).checksum.get());
+        // A reply counts with its operation.
+        let counted = if header.flags & flag::REPLY == 0 {
+            body.len()
+        } else {
+            0
+        };
+        let mut buffer = self.core.pool.hold(rank, body.len());
+        buffer.bytes_mut()[..body.len()].copy_from_slice(body);
+        self.announce_whole(rank, header, checked, (buffer, body.len()), counted)
+    }
+
+    /// Announces a whole message, whose bytes are kept in a request of our own; this many were counted. The
+    /// buffer is one for bytes to that rank.
+    pub(crate) fn announce_whole(
+        &mut self,
+        rank: Rank,
+        header: MatchHeader,
+        checked: Option<u32>,
+        (buffer, length): (Buffer, usize),
+        counted: usize,
+    ) -> Result<(), Refused> {
         let (id, slot) = self.core.requests.take();
         let identity = (header.context.get(), header.tag.get());
         slot.send(
@@ -203,15 +236,20 @@ impl<M: Message> Pml<M> {
             mark::DETACHED | mark::RECORD,
             rank,
             identity,
-            body.len() as u64,
+            length as u64,
         );
+        self.core
+            .requests
+            .record(id.index())
+            .memory
+            .set_origin(Origin::Own(buffer, length));
         let announcement = RndvHeader {
             matching: MatchHeader {
                 kind: kind::RNDV,
-                flags: flag::AGAIN,
+                flags: flag::AGAIN | header.flags & (flag::OPERATION | flag::REPLY),
                 ..header
             },
-            length: (body.len() as u64).into(),
+            length: (length as u64).into(),
             sender: id.to_bits().into(),
             receiver: 0.into(),
             restart: 0.into(),
@@ -225,13 +263,10 @@ impl<M: Message> Pml<M> {
             }
             return sent;
         }
-        let mut buffer = self.core.pool.hold(rank, body.len());
-        buffer.bytes_mut()[..body.len()].copy_from_slice(body);
         let record = self.core.requests.record(id.index());
         record.set_seq(header.seq.get());
-        record.progress.set_counted(body.len() as u64);
+        record.progress.set_counted(counted as u64);
         record.checksums.set_announced(checked);
-        record.memory.set_origin(Origin::Own(buffer, body.len()));
         Ok(())
     }
 
@@ -264,7 +299,7 @@ fn as_announcement(head: &[u8]) -> Head {
     Head::new(&RndvHeader {
         matching: MatchHeader {
             kind: kind::RNDV,
-            flags: header.matching.flags & (flag::RESTART | flag::CHECKED),
+            flags: header.matching.flags & (flag::RESTART | flag::CHECKED | flag::OPERATION | flag::REPLY),
             ..header.matching
         },
         ..header

@@ -35,9 +35,17 @@ pub(crate) struct Envelope {
     pub(crate) checksum: Option<u32>,
     /// The immediate data that held at its turn; none before it.
     pub(crate) data: Option<u64>,
+    /// Announcement of an operation: bytes of what it is, which lie where otherwise the body begins.
+    pub(crate) lead: usize,
 }
 
 impl Envelope {
+    /// Whether it is an operation on a window, or what one returns.
+    #[inline]
+    pub(crate) fn is_of_operation(&self) -> bool {
+        self.flags & (flag::OPERATION | flag::REPLY) != 0
+    }
+
     /// Returns what it counts against the sender's window.
     #[inline]
     pub(crate) fn charge(&self) -> u64 {

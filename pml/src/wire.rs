@@ -17,7 +17,11 @@
 //! | PUT 8 | 48 | sender's request, receiver's request, offset, restart, reserved | [`Remote`], 24 bytes |
 //! | restart 10–13 | 40 | sender's request, receiver's request, restart, reserved | |
 //! | CREDIT 14 | 16 | (0: kind, flags, reserved) consumed bytes, cumulative | |
+//! | MATCH 1, flag OPERATION | 16 | (8: initiator's request) | [`OperationHeader`], pieces, data, the bytes |
+//! | RNDV 2, RGET 3, flag OPERATION | 48 | as RNDV; the same in the tag's place | (RGET: [`Remote`]) the same without bytes |
+//! | MATCH 1, RNDV 2, RGET 3, flag REPLY | | the same in the tag's place | as of a message |
 //! | CHECKED 18 | 24 | checksum, reserved | the message |
+//! | ANSWER 19 | 24 | (0: kind, status, length u16, reserved) initiator's request, value | |
 //! | PROBE 15, ECHO 16, BROKEN 17 | 16 | (0: kind, flags, path u16, number u32) reserved | |
 //!
 //! The numbers 1 to 13 are those of reference: bfo, section 2 (7, GET, is not used: a receiver reads by
@@ -29,6 +33,8 @@ use doorbell_fabric::message::Remote;
 use doorbell_paths::Word;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::rma::args::RemotePiece;
 
 /// The kinds of headers.
 pub(crate) mod kind {
@@ -66,6 +72,8 @@ pub(crate) mod kind {
     pub(crate) const BROKEN: u8 = 17;
     /// A whole message, with its checksum.
     pub(crate) const CHECKED: u8 = 18;
+    /// The target has done an operation, or refuses it.
+    pub(crate) const ANSWER: u8 = 19;
 }
 
 /// The flags of headers.
@@ -87,6 +95,12 @@ pub(crate) mod flag {
     pub(crate) const AGAIN: u8 = 0x20;
     /// FIN: from the sender to the receiver (of a put); otherwise the other way (of a get).
     pub(crate) const TO_RECEIVER: u8 = 0x40;
+    /// MATCH, CHECKED, RNDV, RGET: what an operation returns, for the initiator's request in the tag's place.
+    pub(crate) const REPLY: u8 = 0x40;
+    /// MATCH, CHECKED, RNDV, RGET: an operation on a window, of the initiator's request in the tag's place.
+    /// The bytes begin with what it is; of RNDV with AGAIN those of the message, of other announcements those
+    /// that come with it.
+    pub(crate) const OPERATION: u8 = 0x80;
 }
 
 /// Bytes of the MATCH header.
@@ -212,6 +226,59 @@ pub(crate) struct PathHeader {
     pub(crate) reserved: U64,
 }
 
+/// The start of an operation; its pieces follow, then eight bytes of immediate data, if it has any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct OperationHeader {
+    pub(crate) verb: u8,
+    pub(crate) flags: u8,
+    pub(crate) arithmetic: u8,
+    pub(crate) element: u8,
+    pub(crate) pieces: u8,
+    pub(crate) reserved: [u8; 3],
+}
+
+/// A piece of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct PieceHeader {
+    pub(crate) key: U64,
+    pub(crate) address: U64,
+    pub(crate) length: U64,
+}
+
+/// ANSWER: the target has done an operation, or refuses it; with what it returns, if that is short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct AnswerHeader {
+    pub(crate) kind: u8,
+    pub(crate) status: u8,
+    pub(crate) length: U16,
+    pub(crate) reserved: U32,
+    pub(crate) request: U64,
+    pub(crate) value: [u8; 8],
+}
+
+impl PieceHeader {
+    /// The header of a piece.
+    pub(crate) const fn of(piece: &RemotePiece) -> Self {
+        Self {
+            key: U64::new(piece.key),
+            address: U64::new(piece.address),
+            length: U64::new(piece.length),
+        }
+    }
+
+    /// The piece that it is.
+    pub(crate) const fn piece(&self) -> RemotePiece {
+        RemotePiece {
+            key: self.key.get(),
+            address: self.address.get(),
+            length: self.length.get(),
+        }
+    }
+}
+
 impl CheckedHeader {
     /// `head`, of a whole message, with its checksum.
     pub(crate) fn new(head: MatchHeader, checksum: u32) -> Self {
@@ -279,6 +346,8 @@ pub(crate) const RNDV_LEN: usize = size_of::<RndvHeader>();
 pub(crate) const FRAG_LEN: usize = size_of::<FragHeader>();
 pub(crate) const PUT_LEN: usize = size_of::<PutHeader>();
 pub(crate) const PATH_LEN: usize = size_of::<PathHeader>();
+pub(crate) const OPERATION_LEN: usize = size_of::<OperationHeader>();
+pub(crate) const PIECE_LEN: usize = size_of::<PieceHeader>();
 
 const _: () = {
     assert!(size_of::<MatchHeader>() == MATCH_LEN);
@@ -286,6 +355,7 @@ const _: () = {
     assert!(size_of::<AckHeader>() == 56 && size_of::<PutHeader>() == 48);
     assert!(size_of::<FinHeader>() == 40 && size_of::<RestartHeader>() == 40);
     assert!(size_of::<CreditHeader>() == 16 && size_of::<PathHeader>() == 16);
+    assert!(OPERATION_LEN == 8 && PIECE_LEN == 24 && size_of::<AnswerHeader>() == 24);
     assert!(size_of::<AckHeader>() <= HEAD_MAX);
 };
 
@@ -307,6 +377,14 @@ impl MatchHeader {
             Some(data) => Self::new(kind::MATCH, flag::IMMEDIATE, 0, seq, data),
             None => Self::new(kind::MATCH, flag::IMMEDIATE | flag::NO_DATA, 0, seq, 0),
         }
+    }
+
+    /// The header of an operation, as the two words that it is.
+    #[inline]
+    pub(crate) fn operation_words(context: u16, seq: u32, request: u64) -> [u64; 2] {
+        let flags = u64::from(flag::OPERATION) << 8;
+        let [first, tag] = Self::plain_words(context, seq, request);
+        [first | flags.to_le(), tag]
     }
 
     /// The bytes of a plain MATCH header, as the two words they are: written field by field and read back as
@@ -333,6 +411,7 @@ pub(crate) const fn head_len(kind: u8) -> Option<usize> {
         }
         kind::CREDIT => size_of::<CreditHeader>(),
         kind::PROBE | kind::ECHO | kind::BROKEN => size_of::<PathHeader>(),
+        kind::ANSWER => size_of::<AnswerHeader>(),
         _ => return None,
     })
 }
@@ -538,8 +617,45 @@ mod tests {
     }
 
     #[test]
+    fn operations_and_answers_are_golden() {
+        let words = MatchHeader::operation_words(M.context.get(), M.seq.get(), M.tag.get());
+        assert_eq!(words.as_bytes(), golden(1, 0x80, &[]));
+        assert_eq!(words.as_bytes(), with(kind::MATCH, flag::OPERATION).as_bytes());
+        let head = OperationHeader {
+            verb: 1,
+            flags: 2,
+            arithmetic: 3,
+            element: 4,
+            pieces: 5,
+            reserved: [0; 3],
+        };
+        assert_eq!(head.as_bytes(), [1, 2, 3, 4, 5, 0, 0, 0]);
+        let piece = RemotePiece {
+            key: 0x0102,
+            address: 0x0304,
+            length: 0x0506,
+        };
+        let mut bytes = [0; 24];
+        (bytes[0], bytes[1], bytes[8], bytes[9], bytes[16], bytes[17]) = (2, 1, 4, 3, 6, 5);
+        assert_eq!(PieceHeader::of(&piece).as_bytes(), bytes);
+        assert_eq!(PieceHeader::of(&piece).piece(), piece);
+        let answer = AnswerHeader {
+            kind: kind::ANSWER,
+            status: 2,
+            length: 0x0304.into(),
+            reserved: 0.into(),
+            request: 0x0506.into(),
+            value: *b"eight by",
+        };
+        let mut bytes = vec![19, 2, 4, 3, 0, 0, 0, 0, 6, 5, 0, 0, 0, 0, 0, 0];
+        bytes.extend(b"eight by");
+        assert_eq!(answer.as_bytes(), bytes);
+        assert_eq!(head_len(kind::ANSWER), Some(24));
+    }
+
+    #[test]
     fn kinds_that_are_not_ours_have_no_length() {
-        for kind in [0, 7, 19, 255] {
+        for kind in [0, 7, 20, 255] {
             assert_eq!(head_len(kind), None);
         }
     }

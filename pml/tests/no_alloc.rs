@@ -1,9 +1,11 @@
 //! After a warm-up, no message costs an allocation: counted by the allocator itself.
 
+use doorbell_fabric::atomics::{Arithmetic, Element};
 use doorbell_fabric::caps::Features;
 use doorbell_fabric::memory::{ConstLoan, MutLoan, Region};
 use doorbell_pml::{
-    MultiArgs, Payload, Pml, Protocol, Rank, RecvArgs, SendArgs, SendMode, Sent, Source, Target,
+    AtomicArgs, GetArgs, MultiArgs, Payload, Pml, Protocol, PutArgs, Rank, RecvArgs, RemotePiece, SendArgs,
+    SendMode, Sent, Source, Target, WindowAccess, WindowArgs, WindowMemory,
 };
 use doorbell_testing::alloc::{self, Counting};
 
@@ -195,4 +197,90 @@ fn a_receive_of_many_messages_allocates_nothing() {
         while pair.b.next_delivery().is_some() {}
         pair.b.test(request).unwrap().unwrap();
     });
+}
+
+#[test]
+fn operations_on_windows_allocate_nothing() {
+    for (get, put) in [(false, false), (true, false), (false, true)] {
+        let mut pair = Pair::new(features(get, put), |_| ());
+        let (window, into) = (room(), room());
+        let out = ConstLoan::of_static(&[7; LONG]);
+        let open = WindowArgs {
+            key: 5,
+            base: 0,
+            memory: WindowMemory::Loans(vec![window]),
+            access: WindowAccess::ALL,
+        };
+        pair.b.open_window(open).unwrap();
+        let piece = |length: usize| RemotePiece {
+            key: 5,
+            address: 8,
+            length: length as u64,
+        };
+        let end = |pair: &mut Pair, id| {
+            pair.settle();
+            pair.a.test(id).expect("it has ended").expect("it succeeded");
+        };
+        for length in [0, 8, 64, 4000, 90_000] {
+            alloc::steady("puts", 300, || {
+                let id = pair
+                    .a
+                    .put_loan(Rank(1), 0, piece(length), out.part(0, length), false)
+                    .unwrap();
+                end(&mut pair, id);
+            });
+            alloc::steady("puts with a notice", 300, || {
+                let args = PutArgs {
+                    to: Rank(1),
+                    context: 0,
+                    at: piece(length).into(),
+                    payload: Payload::Loan(out.part(0, length)),
+                    notice: true,
+                    data: Some(9),
+                    buffered: false,
+                    notify: true,
+                };
+                let id = pair.a.put(args).unwrap();
+                pair.settle();
+                assert_eq!(pair.a.next_completion(), Some(id));
+                pair.b.next_notice().expect("it is to be notified");
+                end(&mut pair, id);
+            });
+            alloc::steady("gets", 300, || {
+                let args = GetArgs {
+                    from: Rank(1),
+                    context: 0,
+                    at: piece(length).into(),
+                    target: Target::Loan(into.part(0, length)),
+                    notify: false,
+                };
+                let id = pair.a.get(args).unwrap();
+                end(&mut pair, id);
+            });
+        }
+        for length in [8, 512] {
+            alloc::steady("fetching atomics", 300, || {
+                let args = AtomicArgs {
+                    to: Rank(1),
+                    context: 0,
+                    at: piece(length).into(),
+                    arithmetic: Arithmetic::Sum,
+                    element: Element::Uint64,
+                    operands: Payload::Loan(out.part(0, length)),
+                    compare: Payload::Loan(ConstLoan::EMPTY),
+                    fetch: Some(Target::Loan(into.part(0, length))),
+                    notify: false,
+                };
+                let id = pair.a.atomic(args).unwrap();
+                end(&mut pair, id);
+            });
+        }
+        alloc::steady("a put to ourselves that is refused", 300, || {
+            let id = pair
+                .a
+                .put_loan(Rank(0), 0, piece(8), out.part(0, 8), false)
+                .unwrap();
+            pair.a.test(id).unwrap().unwrap_err();
+        });
+    }
 }

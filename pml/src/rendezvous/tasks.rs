@@ -36,6 +36,7 @@ impl<M: Message> Pml<M> {
             Task::Put(id) => (id, State::Putting),
             Task::Stream(id) => (id, State::Streaming),
             Task::Restart(id) => (id, State::SendRestart),
+            Task::Reply(id) => (id, State::Replying),
         };
         // It may have ended or been aborted since.
         if self
@@ -47,11 +48,12 @@ impl<M: Message> Pml<M> {
             return Step::Finished;
         }
         match task {
-            Task::Get(_) => self.get(rank, id),
+            Task::Get(_) => self.read_sender(rank, id),
             Task::Expose(_) => self.expose_room(rank, id),
-            Task::Put(_) => self.put(rank, id),
+            Task::Put(_) => self.write_receiver(rank, id),
             Task::Stream(_) => self.stream(rank, id),
             Task::Restart(_) => self.restart(rank, id),
+            Task::Reply(_) => self.reply(rank, id),
         }
     }
 
@@ -65,7 +67,7 @@ impl<M: Message> Pml<M> {
         path.is_up().then_some((rail, path.route().1, most))
     }
 
-    fn get(&mut self, rank: Rank, id: RequestId) -> Step {
+    fn read_sender(&mut self, rank: Rank, id: RequestId) -> Step {
         // It may have been requested before a restart.
         if self.core.requests.peek_record(id.index()).one_sided.is_busy() {
             return Step::Finished;
@@ -109,7 +111,7 @@ impl<M: Message> Pml<M> {
         }
     }
 
-    fn put(&mut self, rank: Rank, id: RequestId) -> Step {
+    fn write_receiver(&mut self, rank: Rank, id: RequestId) -> Step {
         if self.core.requests.peek_record(id.index()).one_sided.is_busy() {
             return Step::Finished;
         }
@@ -230,6 +232,7 @@ impl<M: Message> Pml<M> {
                     sent = true;
                 }
                 Err(Refused::Full) => return Step::Again(sent),
+                Err(Refused::BadMemory) => return self.memory_is_gone(id),
                 Err(_) => {
                     self.path_refused(rank, at);
                     return Step::Again(sent);
@@ -241,6 +244,14 @@ impl<M: Message> Pml<M> {
             return self.all_left(rank, id, sent);
         }
         Step::Again(sent)
+    }
+
+    /// Memory that an operation returns is not mapped any more: gives the message up.
+    #[cold]
+    fn memory_is_gone(&mut self, id: RequestId) -> Step {
+        self.core.give_up(id.index());
+        self.core.finish(id.index(), Outcome::Unmapped);
+        Step::Finished
     }
 
     /// A range has left: goes on with the next one, or ends.
@@ -364,6 +375,15 @@ pub(crate) fn send_piece<M: Message>(
             let part = bytes.get(at..).unwrap_or(&[]);
             let part = &part[..part.len().min(piece.most)];
             Ok((rail.send(peer, head, Body::Bytes(part))?, part.len()))
+        }
+        Origin::Window(_) => {
+            let bytes = scratch.pack(origin, cursor, piece.offset, piece.most);
+            if bytes.is_empty() {
+                return Err(Refused::BadMemory);
+            }
+            let number = rail.send(peer, head, Body::Bytes(bytes))?;
+            *packed += bytes.len() as u64;
+            Ok((number, bytes.len()))
         }
         Origin::User(Payload::Parts(_) | Payload::Strided(_)) => {
             if can.features.gather {

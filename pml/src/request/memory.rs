@@ -5,6 +5,8 @@ use doorbell_fabric::message::{Exposure, Inbound, Landing};
 use crate::args::{Payload, Target};
 use crate::convertor::{Cursor, Origin, to_usize};
 use crate::request::{Slot, mark};
+use crate::rma::OwnRoom;
+use crate::rma::windows::Spans;
 
 /// What the record keeps of the memory of a request. The room of most receives is in their slot.
 #[derive(Debug, Default)]
@@ -14,6 +16,21 @@ pub(crate) struct Memory {
     /// Receive: the layout, or the region, which is kept alive until the slot is free.
     target: Option<Target>,
     cursor: Cursor,
+    /// Transfer of an operation: where it goes, if that is no memory of the user's in one piece.
+    special: Special,
+    /// A byte of it could not be written.
+    fault: bool,
+}
+
+/// Where a transfer of an operation goes that fragments alone can fill.
+#[derive(Debug, Default)]
+enum Special {
+    #[default]
+    None,
+    /// A buffer of our own.
+    Own(OwnRoom),
+    /// Windows, in pieces, or with pages that may not be there.
+    Window(Box<Spans>),
 }
 
 impl Memory {
@@ -60,6 +77,47 @@ impl Memory {
         self.target = Some(target);
     }
 
+    /// Notes a buffer of our own as the room.
+    pub(crate) fn set_own(&mut self, room: OwnRoom) {
+        self.special = Special::Own(room);
+    }
+
+    /// Takes the buffer of our own out.
+    pub(crate) fn take_own(&mut self) -> Option<OwnRoom> {
+        match std::mem::take(&mut self.special) {
+            Special::Own(room) => Some(room),
+            _ => None,
+        }
+    }
+
+    /// Notes pieces of windows as the room.
+    pub(crate) fn set_window(&mut self, spans: Spans) {
+        self.special = Special::Window(Box::new(spans));
+    }
+
+    /// Whether a byte could not be written.
+    pub(crate) fn has_fault(&self) -> bool {
+        self.fault
+    }
+
+    /// Copies bytes of a room of an operation out, from this offset. Returns whether it has such a room. What
+    /// cannot be read was not written either, which is noted.
+    pub(crate) fn read_special(&self, offset: usize, to: &mut [u8]) -> bool {
+        match &self.special {
+            Special::None => return false,
+            Special::Own(room) => {
+                let bytes = &room.buffer.bytes()[..room.length];
+                if let Some(bytes) = bytes.get(offset..offset + to.len()) {
+                    to.copy_from_slice(bytes);
+                }
+            }
+            Special::Window(spans) => {
+                let _ = spans.read(offset as u64, to);
+            }
+        }
+        true
+    }
+
     /// The room that is not in the slot.
     pub(crate) fn target<'a>(&'a self, slot: &Slot) -> Option<&'a Target> {
         self.target.as_ref().filter(|_| slot.is(mark::APART))
@@ -67,15 +125,17 @@ impl Memory {
 
     /// Length of the room.
     pub(crate) fn capacity(&self, slot: &Slot) -> u64 {
-        match self.target(slot) {
-            Some(target) => target.len(),
-            None => slot.room().len() as u64,
+        match (&self.special, self.target(slot)) {
+            (Special::Own(room), _) => room.length as u64,
+            (Special::Window(spans), _) => spans.len(),
+            (Special::None, Some(target)) => target.len(),
+            (Special::None, None) => slot.room().len() as u64,
         }
     }
 
     /// Whether the room is one piece.
     pub(crate) fn is_whole(&self) -> bool {
-        self.target.as_ref().is_none_or(Target::is_contiguous)
+        matches!(self.special, Special::None) && self.target.as_ref().is_none_or(Target::is_contiguous)
     }
 
     /// Copies `length` bytes of a message, from its byte `at`, to this offset of the room, which has them.
@@ -84,6 +144,14 @@ impl Memory {
             Some(target) if slot.is(mark::APART) => {
                 target.scatter(&mut self.cursor, offset, inbound, at, length);
             }
+            _ if slot.is(mark::APART) => match &mut self.special {
+                Special::Own(room) => {
+                    let offset = to_usize(offset);
+                    inbound.copy_to(at, &mut room.buffer.bytes_mut()[offset..offset + length]);
+                }
+                Special::Window(spans) => self.fault |= spans.write(offset, inbound, at, length).is_err(),
+                Special::None => {}
+            },
             _ => {
                 let part = slot.room().part(to_usize(offset), length);
                 inbound.copy_to_loan(at, &part, 0);

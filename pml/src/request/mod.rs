@@ -81,7 +81,7 @@ pub(crate) struct RequestIndex(u32);
 
 impl RequestIndex {
     #[inline]
-    const fn at(self) -> usize {
+    pub(crate) const fn at(self) -> usize {
         self.0 as usize
     }
 }

@@ -6,6 +6,7 @@ use doorbell_matching::EntryHandle;
 use crate::args::Status;
 use crate::fsm::{Event, State, is_listed};
 use crate::rank::Rank;
+use crate::wire::flag;
 
 /// The flags of a slot. A slot without any takes the fast path.
 pub(crate) mod mark {
@@ -28,6 +29,16 @@ pub(crate) mod mark {
     pub(crate) const MULTI: u16 = 128;
     /// Its message has immediate data, which are in the record.
     pub(crate) const DATA: u16 = 256;
+    /// It is an operation on a peer's window that returns no bytes.
+    pub(crate) const OPERATION: u16 = 512;
+    /// It is one that returns bytes.
+    pub(crate) const FETCH: u16 = 1024;
+    /// It is a transfer into one of our windows.
+    pub(crate) const LANDING: u16 = 2048;
+    /// It is what a peer's operation returns.
+    pub(crate) const REPLY: u16 = 4096;
+    /// Any of these.
+    pub(crate) const RMA: u16 = OPERATION | FETCH | LANDING | REPLY;
 }
 
 /// How a request ended.
@@ -42,6 +53,14 @@ pub(crate) enum Outcome {
     SendAborted,
     /// Its receiver has closed the context.
     Rejected,
+    /// The target of an operation has not done it: see [`OperationError`](crate::OperationError).
+    UnknownKey,
+    NoAccess,
+    OutOfRange,
+    Unmapped,
+    Invalid,
+    WindowClosed,
+    Damaged,
 }
 
 impl Outcome {
@@ -54,6 +73,13 @@ impl Outcome {
             Self::PeerLost => Event::PeerLost,
             Self::SendAborted => Event::SendAborted,
             Self::Rejected => Event::Rejected,
+            Self::UnknownKey
+            | Self::NoAccess
+            | Self::OutOfRange
+            | Self::Unmapped
+            | Self::Invalid
+            | Self::WindowClosed
+            | Self::Damaged => Event::Denied,
         }
     }
 }
@@ -161,6 +187,23 @@ impl Slot {
         self.length = length;
     }
 
+    /// An operation begins that returns this many bytes, with their room, or with none where that is in the
+    /// record.
+    pub(crate) fn fetch(
+        &mut self,
+        marks: u16,
+        peer: Rank,
+        (context, request): (u16, u64),
+        length: u64,
+        room: MutLoan,
+    ) {
+        self.turn(Event::Requested);
+        self.marks = marks;
+        self.context = context;
+        self.room = room;
+        self.matched(peer, request, length);
+    }
+
     /// A receive begins, with its room, or with none where that is in the record.
     #[inline(always)]
     pub(crate) fn post(&mut self, marks: u16, context: u16, tag: u64, room: MutLoan) {
@@ -201,6 +244,15 @@ impl Slot {
     #[inline(always)]
     pub(crate) const fn peer(&self) -> Rank {
         self.peer
+    }
+
+    /// The flags that its messages have.
+    pub(crate) const fn wire_flags(&self) -> u8 {
+        match self.marks & (mark::OPERATION | mark::REPLY) {
+            0 => 0,
+            mark::REPLY => flag::REPLY,
+            _ => flag::OPERATION,
+        }
     }
 
     /// Notes the other side, which is known now.

@@ -1,6 +1,6 @@
 //! The sender's part of the handshake.
 
-use doorbell_fabric::message::{Body, Message, MsgId, Refused};
+use doorbell_fabric::message::{Message, MsgId, Refused};
 use zerocopy::IntoBytes;
 
 use crate::backlog::Task;
@@ -174,13 +174,10 @@ impl<M: Message> Pml<M> {
         let kind = if exposed { kind::RGET } else { kind::RNDV };
         let head = self.core.announcement(id, kind, flags);
         let record = self.core.requests.peek_record(id.index());
-        let remote = record.one_sided.remote();
-        let body = match &remote {
-            Some(remote) if exposed => Body::Bytes(remote.as_bytes()),
-            _ => Body::Empty,
-        };
+        let remote = record.one_sided.remote().filter(|_| exposed);
+        let behind = self.core.behind_announcement(id, remote);
         let (rail, peer) = self.core.peers[rank].paths[at].route();
-        let sent = self.rails[rail].send(peer, head.as_bytes(), body);
+        let sent = self.rails[rail].send(peer, head.as_bytes(), behind.body());
         match sent {
             Ok(_) => {
                 let slot = self.core.requests.slot(id.index());

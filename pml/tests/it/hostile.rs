@@ -6,8 +6,8 @@ use doorbell_fabric::memory::{MutLoan, Region};
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::time::Time;
 use doorbell_pml::{
-    Aborted, MultiArgs, Payload, Pml, PmlConfig, Protocol, RailId, Rank, RequestId, SendMode, Sent, Source,
-    Target,
+    Aborted, GetArgs, MultiArgs, Payload, Pml, PmlConfig, Protocol, RailId, Rank, RemotePiece, RequestId,
+    SendMode, Sent, Source, Target, WindowAccess, WindowArgs, WindowMemory,
 };
 
 use crate::feed::FeedRail;
@@ -17,7 +17,7 @@ use crate::world::{empty, filled, recv_args, send_args};
 
 const FRAMES: u64 = 1_000_000;
 
-fn victim() -> Pml<FeedRail> {
+pub(crate) fn victim() -> Pml<FeedRail> {
     victim_of(Protocol::Auto)
 }
 
@@ -61,13 +61,8 @@ fn frame(dice: &mut Random, seq: u32) -> Vec<u8> {
             frame[at..at + bytes.len()].copy_from_slice(bytes);
         }
     };
-    word(
-        0,
-        &[
-            1 + dice.below(19) as u8,
-            [0, 0x02, 0x10, 0x40, 0xff][dice.below(5) as usize],
-        ],
-    );
+    let flags = [0, 0x02, 0x10, 0x40, 0x80, 0xa0, 0xff][dice.below(7) as usize];
+    word(0, &[1 + dice.below(19) as u8, flags]);
     word(2, &(dice.below(2) as u16).to_le_bytes());
     let near = seq.wrapping_add(dice.below(6) as u32).wrapping_sub(2);
     word(
@@ -90,11 +85,79 @@ fn frame(dice: &mut Random, seq: u32) -> Vec<u8> {
         };
         word(at, &number.to_le_bytes());
     }
+    if flags & 0x80 != 0 {
+        operation(dice, &mut frame);
+    }
     if dice.below(4) == 0 && !frame.is_empty() {
         let at = dice.below(frame.len() as u64) as usize;
         frame[at] ^= 1 << dice.below(8);
     }
     frame
+}
+
+/// Makes what follows the header an operation that is nearly right.
+fn operation(dice: &mut Random, frame: &mut Vec<u8>) {
+    let mut at = [16, 48, 72][dice.below(3) as usize];
+    if dice.below(2) == 0
+        && let Some(head) = frame.get_mut(..2)
+    {
+        // One message.
+        head.copy_from_slice(&[1, 0x80]);
+        at = 16;
+    }
+    let pieces = 1 + dice.below(2) as usize;
+    let mut bytes: Vec<u8> = [5, 4, 20, 17, 1].map(|most| dice.below(most) as u8).to_vec();
+    (bytes[4], bytes[0]) = (pieces as u8, bytes[0] + u8::from(dice.below(9) > 0));
+    bytes.resize(8, 0);
+    for _ in 0..pieces {
+        let length = [0, 8, 16, 100, dice.below(5000), u64::MAX][dice.below(6) as usize];
+        for number in [dice.below(4), dice.below(1200), length] {
+            bytes.extend(number.to_le_bytes());
+        }
+    }
+    let end = at + bytes.len();
+    if dice.below(2) == 0 {
+        // With as many bytes as it names, perhaps.
+        frame.resize(end + [0, 8, 16, 100][dice.below(4) as usize], 7);
+    }
+    if let Some(place) = frame.get_mut(at..end) {
+        place.copy_from_slice(&bytes);
+    }
+}
+
+/// Memory of which a window is the middle.
+struct Windowed(MutLoan);
+
+impl Windowed {
+    const EDGE: usize = 4096;
+    const ROOM: usize = 1000;
+
+    /// Opens windows in the middle of memory, for everything and for little.
+    fn new(pml: &mut Pml<FeedRail>) -> Self {
+        let memory = empty(2 * Self::EDGE + Self::ROOM).room();
+        let middle = memory.part(Self::EDGE, Self::ROOM);
+        for (key, access) in [
+            (0, WindowAccess::ALL),
+            (1, WindowAccess::ALL),
+            (2, WindowAccess::READ),
+        ] {
+            let halves = vec![middle.part(0, 501), middle.part(501, Self::ROOM)];
+            let window = WindowArgs {
+                key,
+                base: 0,
+                memory: WindowMemory::Loans(halves),
+                access,
+            };
+            pml.open_window(window).unwrap();
+        }
+        Self(memory)
+    }
+
+    fn is_clean_outside(&self) -> bool {
+        let bytes = self.0.as_shared().to_vec();
+        let (front, rest) = bytes.split_at(Self::EDGE);
+        front.iter().chain(&rest[Self::ROOM..]).all(|byte| *byte == 0)
+    }
 }
 
 /// Keeps requests of every kind open, so that hostile frames meet them.
@@ -111,7 +174,32 @@ impl Bait {
             let tag = dice.below(4);
             let rank = 1 + dice.below(2) as u32;
             let room = self.memory.slice(0, dice.below(100_000) as usize).unwrap();
-            match dice.below(4) {
+            match dice.below(6) {
+                4 => {
+                    let at = RemotePiece {
+                        key: 1,
+                        address: 0,
+                        length: room.len() as u64,
+                    };
+                    let lent = self.lent.part(0, room.len()).as_const();
+                    self.open
+                        .extend(pml.put_loan(Rank(rank), 0, at, lent, false).ok());
+                }
+                5 => {
+                    let at = RemotePiece {
+                        key: 1,
+                        address: 0,
+                        length: dice.below(20).min(room.len() as u64),
+                    };
+                    let args = GetArgs {
+                        from: Rank(rank),
+                        context: 0,
+                        at: at.into(),
+                        target: Target::Region(room.slice(0, at.length as usize).unwrap()),
+                        notify: false,
+                    };
+                    self.open.extend(pml.get(args).ok());
+                }
                 0 => {
                     let mut args = send_args(rank, tag, Payload::Region(room));
                     args.mode = SendMode::Synchronous;
@@ -164,6 +252,7 @@ fn room_again(memory: &Region) -> doorbell_fabric::memory::RegionSlice {
 fn a_million_random_and_mutated_frames_neither_panic_nor_go_uncounted() {
     let mut dice = Random::new(0xd1ce);
     let (mut drops, mut arrived, mut fed, mut lives) = (0, 0, 0, 0);
+    let (mut refused, mut done) = (0, 0);
     while fed < FRAMES {
         lives += 1;
         let mut pml = victim();
@@ -172,6 +261,7 @@ fn a_million_random_and_mutated_frames_neither_panic_nor_go_uncounted() {
             lent: empty(200_000).room(),
             open: Vec::new(),
         };
+        let windowed = Windowed::new(&mut pml);
         let mut seq = 0u32;
         for _ in 0..2000 {
             bait.renew(&mut pml, &mut dice);
@@ -189,6 +279,7 @@ fn a_million_random_and_mutated_frames_neither_panic_nor_go_uncounted() {
             pml.poll();
             pml.progress(Time::ZERO);
             while pml.next_delivery().is_some() {}
+            while pml.next_notice().is_some() {}
             let _ = pml.probe(Source::Any, 0, 0, u64::MAX);
             for context in [0, 1] {
                 while let Some(claimed) = pml.claim(Source::Any, context, 0, u64::MAX) {
@@ -201,6 +292,12 @@ fn a_million_random_and_mutated_frames_neither_panic_nor_go_uncounted() {
                 break;
             }
         }
+        assert!(windowed.is_clean_outside(), "in life {lives}");
+        refused += pml.counters().operations_refused;
+        done += (0..3)
+            .map(|key| pml.window_counts(key).unwrap())
+            .map(|of| of.writes + of.reads)
+            .sum::<u64>();
         let counters = *pml.counters();
         drops += counters.drops.total();
         arrived += counters.arrived;
@@ -209,6 +306,10 @@ fn a_million_random_and_mutated_frames_neither_panic_nor_go_uncounted() {
     assert!(
         lives > 10 && drops > FRAMES / 2 && arrived > 10_000,
         "{lives} lives, {drops} drops, {arrived} arrived"
+    );
+    assert!(
+        refused > 1000 && done > 300,
+        "{refused} operations refused, {done} done"
     );
 }
 
@@ -274,7 +375,7 @@ fn each_reason_to_drop_a_frame_is_counted() {
 }
 
 /// A header of 16 bytes, and what follows it.
-fn told(kind: u8, flags: u8, seq: u32, tag: u64, words: &[u64]) -> Vec<u8> {
+pub(crate) fn told(kind: u8, flags: u8, seq: u32, tag: u64, words: &[u64]) -> Vec<u8> {
     let mut frame = vec![kind, flags, 0, 0];
     frame.extend(seq.to_le_bytes());
     frame.extend(tag.to_le_bytes());
@@ -302,7 +403,7 @@ fn waiting(protocol: Protocol) -> (Pml<FeedRail>, RequestId) {
 }
 
 /// Feeds frames of the first peer one by one, with a pass after each.
-fn feed(pml: &mut Pml<FeedRail>, frames: &[Vec<u8>]) {
+pub(crate) fn feed(pml: &mut Pml<FeedRail>, frames: &[Vec<u8>]) {
     for frame in frames {
         let rail = pml.rail_mut(RailId(0)).unwrap();
         rail.frames.push_back((PeerIndex(0), frame.clone()));
