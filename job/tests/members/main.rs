@@ -6,6 +6,7 @@
 //! | `ends.rs` | a peer that is killed, closes, leaves, or was never there |
 //! | `strangers.rs` | wrong tokens, nonsense and floods at a desk |
 //! | `again.rs` | peers that come and go many times: descriptors and memory |
+//! | `windows.rs` | puts, gets and atomics on the windows of a peer |
 //! | `node.rs` | a member as the tests drive it, in this process and in others |
 
 mod again;
@@ -13,6 +14,7 @@ mod ends;
 mod meeting;
 mod node;
 mod strangers;
+mod windows;
 
 /// What a started process does; without its role, this is no test.
 #[test]

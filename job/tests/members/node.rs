@@ -39,6 +39,7 @@ pub(crate) struct Node {
     receive: Option<RequestId>,
     sends: HashMap<RequestId, (u64, Region)>,
     texts: HashMap<String, Region>,
+    window: Option<Region>,
     pub(crate) events: VecDeque<String>,
 }
 
@@ -50,6 +51,7 @@ impl Node {
             receive: None,
             sends: HashMap::new(),
             texts: HashMap::new(),
+            window: None,
             events: VecDeque::new(),
         };
         node.receive();
@@ -203,8 +205,8 @@ impl Node {
     }
 
     /// Runs a command: `send ADDRESS TAG TEXT`, which ends when it was matched, `post` with the same, which
-    /// ends when it is sent, `leave ADDRESS`, `counts`, `files`, `limit COUNT` of further files, after which
-    /// only `x` is sent, or `close`.
+    /// ends when it is sent, `leave ADDRESS`, `window`, `word OFFSET` of it, `counts`, `files`, `limit COUNT` of
+    /// further files, after which only `x` is sent, or `close`.
     fn run(&mut self, line: &str) -> bool {
         let mut words = line.splitn(4, ' ');
         let mut word = || words.next().unwrap_or_default();
@@ -221,6 +223,17 @@ impl Node {
             "leave" => {
                 let rank = self.member.resolve(&parse(word())).unwrap();
                 self.member.leave(rank);
+            }
+            "window" => {
+                self.window = Some(super::windows::open(self));
+                self.events.push_back("window is open".to_owned());
+            }
+            "word" => {
+                let (at, mut bytes) = (word().parse().unwrap(), [0; 8]);
+                let window = self.window.as_ref().unwrap();
+                window.read(at, &mut bytes);
+                self.events
+                    .push_back(format!("word {}", u64::from_le_bytes(bytes)));
             }
             "counts" => {
                 let line = format!("counts {} {:?}", self.member.peers(), self.member.desk_counts());
