@@ -131,6 +131,11 @@ impl Core {
             kind::MATCH if header.flags & flag::IMMEDIATE != 0 => {
                 self.on_immediate(rank, rail, &header, inbound);
             }
+            kind::MATCH
+                if header.flags == flag::OPERATION && self.hot[rank].is_plainly_next(header.seq.get()) =>
+            {
+                self.operation_at_once(rank, &header, inbound);
+            }
             kind::MATCH => self.on_match(rank, rail, &header, inbound, MATCH_LEN, None),
             kind::CHECKED => self.on_checked(rank, rail, inbound),
             kind::RNDV | kind::RGET => self.on_announcement(rank, rail, inbound),

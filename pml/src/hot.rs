@@ -209,6 +209,12 @@ impl Hot {
         Seq((self.expected >> 32) as u32)
     }
 
+    /// Whether the message with this number is the next one, and nothing waits for it, nor holds for it.
+    #[inline]
+    pub(crate) fn is_plainly_next(&self, seq: u32) -> bool {
+        self.expected_seq() == Seq(seq) && !self.is(about::HELD | about::DATA)
+    }
+
     /// Goes on to the next sequence number.
     #[inline]
     pub(crate) fn advance(&mut self) {

@@ -86,7 +86,8 @@ impl<M: Message> Pml<M> {
             kept: core.matcher.unexpected_load().messages,
             records: core.unexpected.taken(),
             held: of_peers(|peer| peer.held.count()),
-            words: of_peers(|peer| peer.backlog.control_len() + usize::from(peer.paths.has_news())),
+            words: core.rma.answers()
+                + of_peers(|peer| peer.backlog.control_len() + usize::from(peer.paths.has_news())),
             tasks: of_peers(|peer| peer.backlog.task_count()),
             queued: of_peers(|peer| peer.backlog.send_count()),
             operations: core.operations.open(),

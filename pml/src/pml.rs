@@ -386,7 +386,7 @@ impl<M: Message> Pml<M> {
     #[cold]
     #[inline(never)]
     pub(crate) fn drain(&mut self) -> Work {
-        let mut work = 0;
+        let mut work = self.send_answers();
         // Peers that are listed again meanwhile are looked at in the next pass.
         self.core.work.begin_pass();
         while let Some(rank) = self.core.work.next_in_pass(&mut self.core.hot) {

@@ -82,7 +82,12 @@ impl<M: Message> Pml<M> {
     }
 
     /// The answer to an operation, which counts no more once it has left.
-    fn send_answer(&mut self, rank: Rank, head: &AnswerHeader, charge: u64) -> Result<(), Refused> {
+    pub(crate) fn send_answer(
+        &mut self,
+        rank: Rank,
+        head: &AnswerHeader,
+        charge: u64,
+    ) -> Result<(), Refused> {
         self.send_over(rank, head.as_bytes(), &[])?;
         self.core.settle_operation(rank, charge);
         Ok(())

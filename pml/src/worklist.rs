@@ -2,6 +2,7 @@
 
 use crate::by_rank::ByRank;
 use crate::hot::{Hot, about};
+use crate::rails::NO_RANK;
 use crate::rank::Rank;
 
 /// Peers with work, each at most once, which a flag of the peer records.
@@ -17,8 +18,8 @@ impl Worklist {
     /// An empty list, with room for all ranks of a job of this size.
     pub(crate) fn new(size: u32) -> Self {
         Self {
-            listed: Vec::with_capacity(size as usize),
-            in_pass: Vec::with_capacity(size as usize),
+            listed: Vec::with_capacity(size as usize + 1),
+            in_pass: Vec::with_capacity(size as usize + 1),
             done: 0,
         }
     }
@@ -26,7 +27,7 @@ impl Worklist {
     /// Makes room for all ranks of a job of this size.
     pub(crate) fn grow(&mut self, size: u32) {
         for list in [&mut self.listed, &mut self.in_pass] {
-            list.reserve((size as usize).saturating_sub(list.len()));
+            list.reserve((size as usize + 1).saturating_sub(list.len()));
         }
     }
 
@@ -53,6 +54,12 @@ impl Worklist {
         }
     }
 
+    /// Has a pass begin although no peer has work: answers wait.
+    #[inline]
+    pub(crate) fn wake(&mut self) {
+        self.listed.push(NO_RANK);
+    }
+
     /// Begins a pass over the peers that are there. Those that are added meanwhile are for the next one.
     pub(crate) fn begin_pass(&mut self) {
         std::mem::swap(&mut self.listed, &mut self.in_pass);
@@ -61,11 +68,16 @@ impl Worklist {
 
     /// Takes out the next peer of the pass; `None` at its end.
     pub(crate) fn next_in_pass(&mut self, hot: &mut ByRank<Hot>) -> Option<Rank> {
-        let Some(rank) = self.in_pass.get(self.done).copied() else {
-            self.in_pass.clear();
-            return None;
+        let rank = loop {
+            let Some(rank) = self.in_pass.get(self.done).copied() else {
+                self.in_pass.clear();
+                return None;
+            };
+            self.done += 1;
+            if rank != NO_RANK {
+                break rank;
+            }
         };
-        self.done += 1;
         hot[rank].clear(about::LISTED);
         Some(rank)
     }

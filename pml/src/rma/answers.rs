@@ -1,7 +1,7 @@
 //! Answers: from the target, and what they do at the initiator.
 
 use doorbell_fabric::memory::SharedBytes;
-use doorbell_fabric::message::Inbound;
+use doorbell_fabric::message::{Inbound, Message};
 
 use super::args::{outcome_of, status_of};
 use super::windows::Spans;
@@ -11,6 +11,7 @@ use crate::convertor::Origin;
 use crate::core::Core;
 use crate::credit::ENVELOPE;
 use crate::hot::about;
+use crate::pml::Pml;
 use crate::rank::Rank;
 use crate::rendezvous::receiver::ack;
 use crate::request::{Event, Outcome, RequestId, State, mark};
@@ -73,10 +74,23 @@ impl Core {
         } else if self.hot[asker.rank].is(about::LOST) {
             self.settle_operation(asker.rank, asker.charge);
         } else {
-            let answer = Control::Answer(head, asker.charge);
-            self.peers[asker.rank].backlog.push_control(answer);
-            self.list(asker.rank);
+            if self.rma.answers.is_empty() {
+                self.work.wake();
+            }
+            self.rma.answers.push((head, *asker));
         }
+    }
+
+    /// An answer waits for a rail.
+    #[cold]
+    fn queue_operation_answer(&mut self, head: AnswerHeader, asker: &Asker) {
+        if self.hot[asker.rank].is(about::LOST) {
+            self.settle_operation(asker.rank, asker.charge);
+            return;
+        }
+        let answer = Control::Answer(head, asker.charge);
+        self.peers[asker.rank].backlog.push_control(answer);
+        self.list(asker.rank);
     }
 
     /// Answers an operation with bytes that are too long for an answer: a message, which is a copy of the
@@ -198,5 +212,27 @@ impl Core {
     /// Whether a reply of this length is one message.
     pub(crate) fn is_short_reply(&self, length: u64) -> bool {
         length <= reply_most(&self.config)
+    }
+}
+
+impl<M: Message> Pml<M> {
+    /// Sends the answers of the last pass, each at once where a rail takes it. Returns how many there were.
+    pub(crate) fn send_answers(&mut self) -> usize {
+        if self.core.rma.answers.is_empty() {
+            return 0;
+        }
+        // Out of the way: a rail that breaks meanwhile may have its last arrivals done.
+        let mut answers = std::mem::take(&mut self.core.rma.answers);
+        let count = answers.len();
+        for (head, asker) in answers.drain(..) {
+            let waits = self.core.peers[asker.rank].backlog.control_len() > 0;
+            if waits || self.send_answer(asker.rank, &head, asker.charge).is_err() {
+                self.core.queue_operation_answer(head, &asker);
+            }
+        }
+        if self.core.rma.answers.is_empty() {
+            self.core.rma.answers = answers;
+        }
+        count
     }
 }

@@ -17,7 +17,7 @@ use crate::pml::Pml;
 use crate::pool::Buffer;
 use crate::rank::Rank;
 use crate::request::{Event, RequestId, mark};
-use crate::wire::{MATCH_LEN, MatchHeader};
+use crate::wire::{HEAD_MAX, MATCH_LEN, MatchHeader};
 
 const FRONT: usize = MATCH_LEN + LEAD_SHORT;
 
@@ -273,15 +273,56 @@ impl<M: Message> Pml<M> {
         }
         // It has room for all that it returns.
         self.core.requests.record(id.index()).progress.set_unbounded();
-        let record = self.core.rma.record(id.index());
-        (record.lead, record.answered, record.solicited) = (Lead::new(operation), None, 0);
         if is_self {
+            let record = self.core.rma.record(id.index());
+            (record.answered, record.solicited) = (None, 0);
             self.core.operate_on_self(id, operation, origin);
             return Ok(id);
         }
+        let lead = Lead::new(operation);
+        let Some(origin) = self.operate_at_once(to, id, &lead, origin) else {
+            return Ok(id);
+        };
+        let record = self.core.rma.record(id.index());
+        (record.lead, record.answered, record.solicited) = (lead, None, 0);
         self.core.requests.record(id.index()).memory.set_origin(origin);
         self.launch_or_queue(to, id)?;
         Ok(id)
+    }
+
+    /// The rail takes it now, as one message, or nothing has happened: then the bytes come back.
+    #[inline]
+    fn operate_at_once(&mut self, to: Rank, id: RequestId, lead: &Lead, origin: Origin) -> Option<Origin> {
+        let body = match &origin {
+            Origin::Nothing => Body::Empty,
+            Origin::User(Payload::Loan(loan)) if loan.is_empty() => Body::Empty,
+            Origin::User(Payload::Loan(loan)) => Body::Loan(*loan),
+            Origin::Own(buffer, used) => Body::Bytes(&buffer.bytes()[..*used]),
+            _ => return Some(origin),
+        };
+        let whole = lead.len() + body.len();
+        let charge = self.core.operation_charge(id, whole);
+        let hot = &mut self.core.hot[to];
+        let end = MATCH_LEN + lead.len();
+        let most = to_usize(self.core.config.window / 2);
+        if end > HEAD_MAX || whole > most || !hot.is_fast(whole, charge) {
+            return Some(origin);
+        }
+        let (rail, peer) = hot.route();
+        let context = self.core.requests.peek(id.index()).context();
+        let mut front = [0; HEAD_MAX];
+        let head = MatchHeader::operation_words(context, hot.next_seq().0, id.to_bits());
+        front[..MATCH_LEN].copy_from_slice(head.as_bytes());
+        front[MATCH_LEN..end].copy_from_slice(lead.as_bytes());
+        let rail = self.rails.get_mut(rail);
+        if !rail.is_some_and(|rail| rail.send(peer, &front[..end], body).is_ok()) {
+            return Some(origin);
+        }
+        hot.sent(charge);
+        self.core.counters.sent_operations += 1;
+        self.core.requests.record(id.index()).memory.set_origin(origin);
+        self.core.operation_left(to, id);
+        None
     }
 
     /// Starts an operation, or puts it behind what waits.

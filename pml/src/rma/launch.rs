@@ -40,7 +40,7 @@ impl Core {
     }
 
     /// What an operation counts: its bytes, and those of its reply, if that is one message.
-    fn operation_charge(&self, id: RequestId, whole: usize) -> u64 {
+    pub(super) fn operation_charge(&self, id: RequestId, whole: usize) -> u64 {
         let slot = self.requests.peek(id.index());
         let reply = match slot.is(mark::FETCH) {
             true => reply_charge(&self.config, slot.length()),

@@ -56,6 +56,7 @@ use crate::core::Core;
 use crate::pool::Buffer;
 use crate::rank::Rank;
 use crate::request::{Event, Outcome, RequestIndex, State, mark};
+use crate::wire::AnswerHeader;
 
 /// Bytes of a reply that is one message, at most.
 const REPLY_MOST: u64 = 16 << 10;
@@ -94,6 +95,8 @@ pub(crate) struct Rma {
     /// By the place of the request.
     records: Vec<OperationRecord>,
     notices: VecDeque<(Notice, Asker)>,
+    /// Answers that have not been offered to a rail: the next pass does it.
+    answers: Vec<(AnswerHeader, Asker)>,
 }
 
 impl Rma {
@@ -105,9 +108,15 @@ impl Rma {
         &mut self.records[index.at()]
     }
 
-    /// The notices of a peer mean nothing any more.
+    /// The notices of a peer, and answers to it, mean nothing any more.
     pub(crate) fn forget(&mut self, rank: Rank) {
         self.notices.retain(|(notice, _)| notice.rank != rank);
+        self.answers.retain(|(_, asker)| asker.rank != rank);
+    }
+
+    /// Answers that have not been offered to a rail.
+    pub(crate) fn answers(&self) -> usize {
+        self.answers.len()
     }
 
     /// Notices that were not taken.

@@ -11,9 +11,11 @@ use super::windows::Spans;
 use crate::args::Payload;
 use crate::convertor::{Origin, to_usize};
 use crate::core::Core;
+use crate::credit::ENVELOPE;
+use crate::rank::Rank;
 use crate::request::Outcome;
 use crate::unexpected::Envelope;
-use crate::wire::{flag, kind};
+use crate::wire::{MATCH_LEN, MatchHeader, flag, kind};
 
 /// Bytes of the widest element.
 const WIDEST: usize = 32;
@@ -61,6 +63,21 @@ impl Core {
                 false => self.answer(&asker, Outcome::Damaged, &[]),
             }
         }
+    }
+
+    /// An operation whose turn it is when it comes, in one message.
+    #[inline(never)]
+    pub(crate) fn operation_at_once(&mut self, rank: Rank, header: &MatchHeader, inbound: &Inbound<'_>) {
+        self.hot[rank].advance();
+        self.counters.arrived += 1;
+        let asker = Asker {
+            rank,
+            context: header.context.get(),
+            request: header.tag.get(),
+            charge: ENVELOPE + (inbound.len() - MATCH_LEN) as u64,
+        };
+        self.keep_charge(rank, asker.charge);
+        self.execute(asker, inbound, MATCH_LEN);
     }
 
     /// Does a whole operation that begins at a byte of a message, and answers it.
