@@ -137,7 +137,7 @@ impl Requests {
     #[inline]
     pub(crate) fn free(&mut self, index: RequestIndex) {
         let slot = &mut self.slots[index.at()];
-        if slot.is(!(mark::NOTIFY | mark::DATA)) {
+        if slot.is(!(mark::NOTIFY | mark::DATA | mark::OPERATION | mark::FETCH)) {
             self.records[index.at()].reset();
         }
         slot.give(self.free);

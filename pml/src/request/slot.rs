@@ -315,7 +315,7 @@ impl Slot {
     #[inline(always)]
     pub(crate) fn is_well_ended(&self) -> bool {
         self.state == State::Done
-            && self.marks & !(mark::NOTIFY | mark::DATA) == 0
+            && self.marks & !(mark::NOTIFY | mark::DATA | mark::OPERATION | mark::FETCH) == 0
             && self.outcome == Outcome::Ok
     }
 

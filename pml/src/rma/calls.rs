@@ -90,7 +90,7 @@ impl<M: Message> Pml<M> {
             id.to_bits(),
         ));
         front[MATCH_LEN / 8..].copy_from_slice(&Lead::put_words(at));
-        let marks = mark::OPERATION | mark::RECORD | if notify { mark::NOTIFY } else { 0 };
+        let marks = mark::OPERATION | if notify { mark::NOTIFY } else { 0 };
         slot.send(
             Event::HandedOver,
             marks,
@@ -257,7 +257,7 @@ impl<M: Message> Pml<M> {
             self.core.drop_origin(to, origin);
             return Err(error);
         }
-        let marks = mark::RECORD | if notify { mark::NOTIFY } else { 0 };
+        let marks = if notify { mark::NOTIFY } else { 0 };
         let (id, slot) = self.core.requests.take();
         let identity = (context, id.to_bits());
         match target {
@@ -266,13 +266,14 @@ impl<M: Message> Pml<M> {
                 slot.fetch(marks | mark::FETCH, to, identity, operation.pieces.length(), room);
             }
             Some(target) => {
-                let marks = marks | mark::FETCH | mark::APART;
+                let marks = marks | mark::FETCH | mark::APART | mark::RECORD;
                 slot.fetch(marks, to, identity, operation.pieces.length(), MutLoan::EMPTY);
-                self.core.requests.record(id.index()).memory.set_target(target);
+                let record = self.core.requests.record(id.index());
+                record.memory.set_target(target);
+                // It has room for all that it returns.
+                record.progress.set_unbounded();
             }
         }
-        // It has room for all that it returns.
-        self.core.requests.record(id.index()).progress.set_unbounded();
         if is_self {
             let record = self.core.rma.record(id.index());
             (record.answered, record.solicited) = (None, 0);
@@ -285,7 +286,10 @@ impl<M: Message> Pml<M> {
         };
         let record = self.core.rma.record(id.index());
         (record.lead, record.answered, record.solicited) = (lead, None, 0);
-        self.core.requests.record(id.index()).memory.set_origin(origin);
+        self.core.requests.slot(id.index()).set(mark::RECORD);
+        let record = self.core.requests.record(id.index());
+        record.progress.set_unbounded();
+        record.memory.set_origin(origin);
         self.launch_or_queue(to, id)?;
         Ok(id)
     }
@@ -320,7 +324,7 @@ impl<M: Message> Pml<M> {
         }
         hot.sent(charge);
         self.core.counters.sent_operations += 1;
-        self.core.requests.record(id.index()).memory.set_origin(origin);
+        self.core.drop_origin(to, origin);
         self.core.operation_left(to, id);
         None
     }

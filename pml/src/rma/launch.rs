@@ -184,10 +184,10 @@ impl Core {
         if slot.is(mark::FETCH) {
             let length = slot.length();
             self.solicit(id, rank, length);
-            let origin = self.requests.record(id.index()).memory.take_origin();
-            self.drop_origin(rank, origin);
         } else {
             slot.turn(Event::HandedOver);
+        }
+        if self.requests.peek(id.index()).is(mark::RECORD) {
             let origin = self.requests.record(id.index()).memory.take_origin();
             self.drop_origin(rank, origin);
         }

@@ -116,7 +116,31 @@ impl Operation {
     ///
     /// # Errors
     /// [`Outcome::Invalid`] for what no honest initiator sends.
-    pub(crate) fn parse(inbound: &Inbound<'_>, mut at: usize) -> Result<(Self, usize), Outcome> {
+    #[inline]
+    pub(crate) fn parse(inbound: &Inbound<'_>, at: usize) -> Result<(Self, usize), Outcome> {
+        // In one copy, since the lead may lie in two pieces.
+        let mut bytes = [0; LEAD_SHORT];
+        if inbound.copy_to(at, &mut bytes) == LEAD_SHORT && Self::is_plain_put(&bytes) {
+            let mut piece = [0; PIECE_LEN];
+            piece.copy_from_slice(&bytes[OPERATION_LEN..]);
+            let operation = Self {
+                verb: Verb::Put,
+                computes: None,
+                pieces: wire::parse::<PieceHeader, _>(piece).piece().into(),
+                notice: false,
+                data: None,
+            };
+            return Ok((operation, at + LEAD_SHORT));
+        }
+        Self::parse_any(inbound, at)
+    }
+
+    /// Whether it is a put to one piece, and nothing more.
+    fn is_plain_put(lead: &[u8; LEAD_SHORT]) -> bool {
+        lead.first_chunk::<OPERATION_LEN>() == Some(&[Verb::Put as u8, 0, 0, 0, 1, 0, 0, 0])
+    }
+
+    fn parse_any(inbound: &Inbound<'_>, mut at: usize) -> Result<(Self, usize), Outcome> {
         let head: OperationHeader = wire::parse(inbound.read::<OPERATION_LEN>(at).ok_or(Outcome::Invalid)?);
         at += OPERATION_LEN;
         let verb = match head.verb {

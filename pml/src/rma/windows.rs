@@ -105,16 +105,24 @@ impl Windows {
     /// The open window with this key: without hashing, where this rank named it last.
     #[inline]
     fn find(&mut self, rank: Rank, key: u64) -> Option<WindowIndex> {
-        let last = self.last.get_mut(rank.index());
+        let last = self.last.get(rank.index());
         if let Some(Some((named, index))) = last
             && *named == key
         {
             return Some(*index);
         }
+        self.look_up(rank, key)
+    }
+
+    /// By hashing; notes it as the last one of the rank.
+    #[cold]
+    fn look_up(&mut self, rank: Rank, key: u64) -> Option<WindowIndex> {
         let index = *self.keys.get(&key)?;
-        if let Some(last) = last {
-            *last = Some((key, index));
+        // A rank of the job, which may have joined since the window was opened.
+        if self.last.len() <= rank.index() {
+            self.last.resize(rank.index() + 1, None);
         }
+        self.last[rank.index()] = Some((key, index));
         Some(index)
     }
 
