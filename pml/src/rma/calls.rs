@@ -6,6 +6,7 @@ use zerocopy::IntoBytes;
 
 use super::args::{AtomicArgs, GetArgs, PutArgs, RemotePiece};
 use super::lead::{LEAD_SHORT, Lead, Operation, Verb};
+use super::reply_charge;
 use super::target::{is_valid, operands};
 use crate::args::{Payload, Target};
 use crate::convertor::{Cursor, Origin, to_usize};
@@ -50,10 +51,20 @@ impl<M: Message> Pml<M> {
             && length <= to_usize(self.core.config.window / 4)
         {
             let charge = (length + LEAD_SHORT) as u64 + ENVELOPE;
-            if hot.is_fast(length + LEAD_SHORT, charge)
-                && let Some(id) = self.put_at_once(to, context, &at, bytes, charge, notify)
-            {
-                return Ok(id);
+            if hot.is_fast(length + LEAD_SHORT, charge) {
+                let (id, slot) = self.core.requests.take();
+                let marks = mark::OPERATION | if notify { mark::NOTIFY } else { 0 };
+                slot.send(
+                    Event::HandedOver,
+                    marks,
+                    to,
+                    (context, id.to_bits()),
+                    length as u64,
+                );
+                let lead = Lead::words(Verb::Put, &at);
+                if self.leaves_at_once(to, context, id, &lead, Body::Loan(bytes), charge) {
+                    return Ok(id);
+                }
             }
         }
         self.put(PutArgs {
@@ -68,43 +79,69 @@ impl<M: Message> Pml<M> {
         })
     }
 
-    /// The rail takes it now, or nothing has happened.
+    /// Gets one piece of a window into one piece of borrowed memory: the fast path of [`Pml::get`].
+    ///
+    /// # Errors
+    /// Those of [`Pml::put_loan`].
     #[inline]
-    fn put_at_once(
+    pub fn get_loan(
+        &mut self,
+        from: Rank,
+        context: u16,
+        at: RemotePiece,
+        room: MutLoan,
+        notify: bool,
+    ) -> Result<RequestId, PmlError> {
+        let length = room.len() as u64;
+        if length == at.length
+            && let Some(hot) = self.core.hot.get(from)
+        {
+            let charge = LEAD_SHORT as u64 + ENVELOPE + reply_charge(&self.core.config, length);
+            if hot.is_fast(LEAD_SHORT, charge) {
+                let (id, slot) = self.core.requests.take();
+                let marks = mark::FETCH | if notify { mark::NOTIFY } else { 0 };
+                slot.fetch(marks, from, (context, id.to_bits()), length, room);
+                let lead = Lead::words(Verb::Get, &at);
+                if self.leaves_at_once(from, context, id, &lead, Body::Empty, charge) {
+                    self.core.solicit(id, from, length);
+                    return Ok(id);
+                }
+            }
+        }
+        self.get(GetArgs {
+            from,
+            context,
+            at: at.into(),
+            target: Target::Loan(room),
+            notify,
+        })
+    }
+
+    /// The rail takes the operation of a request now, or the request is freed, and nothing has happened.
+    #[inline]
+    fn leaves_at_once(
         &mut self,
         to: Rank,
         context: u16,
-        at: &RemotePiece,
-        bytes: ConstLoan,
+        id: RequestId,
+        lead: &[u64; LEAD_SHORT / 8],
+        body: Body<'_>,
         charge: u64,
-        notify: bool,
-    ) -> Option<RequestId> {
+    ) -> bool {
         let hot = &mut self.core.hot[to];
         let (rail, peer) = hot.route();
-        let rail = self.rails.get_mut(rail)?;
-        let (id, slot) = self.core.requests.take();
         let mut front = [0u64; FRONT / 8];
-        front[..MATCH_LEN / 8].copy_from_slice(&MatchHeader::operation_words(
-            context,
-            hot.next_seq().0,
-            id.to_bits(),
-        ));
-        front[MATCH_LEN / 8..].copy_from_slice(&Lead::put_words(at));
-        let marks = mark::OPERATION | if notify { mark::NOTIFY } else { 0 };
-        slot.send(
-            Event::HandedOver,
-            marks,
-            to,
-            (context, id.to_bits()),
-            bytes.len() as u64,
-        );
-        if rail.send(peer, front.as_bytes(), Body::Loan(bytes)).is_err() {
+        let head = MatchHeader::operation_words(context, hot.next_seq().0, id.to_bits());
+        front[..MATCH_LEN / 8].copy_from_slice(&head);
+        front[MATCH_LEN / 8..].copy_from_slice(lead);
+        let rail = self.rails.get_mut(rail);
+        if rail.is_none_or(|rail| rail.send(peer, front.as_bytes(), body).is_err()) {
             self.core.requests.free(id.index());
-            return None;
+            return false;
         }
         hot.sent(charge);
         self.core.counters.sent_operations += 1;
-        Some(id)
+        true
     }
 
     /// Puts bytes into a window. Returns a request, always, which ends when they are there.
@@ -319,7 +356,7 @@ impl<M: Message> Pml<M> {
         front[..MATCH_LEN].copy_from_slice(head.as_bytes());
         front[MATCH_LEN..end].copy_from_slice(lead.as_bytes());
         let rail = self.rails.get_mut(rail);
-        if !rail.is_some_and(|rail| rail.send(peer, &front[..end], body).is_ok()) {
+        if rail.is_none_or(|rail| rail.send(peer, &front[..end], body).is_err()) {
             return Some(origin);
         }
         hot.sent(charge);

@@ -83,10 +83,10 @@ impl Lead {
         self.length += bytes.len() as u8;
     }
 
-    /// The lead of a put to one piece, without data, as the words that it is.
+    /// The lead of a put or a get of one piece, without data, as the words that it is.
     #[inline]
-    pub(crate) fn put_words(piece: &RemotePiece) -> [u64; LEAD_SHORT / 8] {
-        let first = Verb::Put as u64 | 1 << 32;
+    pub(crate) fn words(verb: Verb, piece: &RemotePiece) -> [u64; LEAD_SHORT / 8] {
+        let first = verb as u64 | 1 << 32;
         [first, piece.key, piece.address, piece.length].map(u64::to_le)
     }
 
@@ -120,29 +120,35 @@ impl Operation {
     pub(crate) fn parse(inbound: &Inbound<'_>, at: usize) -> Result<(Self, usize), Outcome> {
         // In one copy, since the lead may lie in two pieces.
         let mut bytes = [0; LEAD_SHORT];
-        if inbound.copy_to(at, &mut bytes) == LEAD_SHORT && Self::is_plain_put(&bytes) {
-            let mut piece = [0; PIECE_LEN];
-            piece.copy_from_slice(&bytes[OPERATION_LEN..]);
-            let operation = Self {
-                verb: Verb::Put,
-                computes: None,
-                pieces: wire::parse::<PieceHeader, _>(piece).piece().into(),
-                notice: false,
-                data: None,
-            };
+        if inbound.copy_to(at, &mut bytes) == LEAD_SHORT
+            && let Some(operation) = Self::of_one_piece(&bytes)
+        {
             return Ok((operation, at + LEAD_SHORT));
         }
         Self::parse_any(inbound, at)
     }
 
-    /// Whether it is a put to one piece, and nothing more.
-    fn is_plain_put(lead: &[u8; LEAD_SHORT]) -> bool {
-        lead.first_chunk::<OPERATION_LEN>() == Some(&[Verb::Put as u8, 0, 0, 0, 1, 0, 0, 0])
+    /// The operation of this lead, if that is on one piece, without data, and right.
+    #[inline]
+    fn of_one_piece(lead: &[u8; LEAD_SHORT]) -> Option<Self> {
+        let head: OperationHeader = wire::parse(*lead.first_chunk::<OPERATION_LEN>()?);
+        if head.pieces != 1 || head.flags & option::DATA != 0 {
+            return None;
+        }
+        let (verb, computes) = Self::verb(&head).ok()?;
+        let piece: PieceHeader = wire::parse(*lead.last_chunk::<PIECE_LEN>()?);
+        Some(Self {
+            verb,
+            computes,
+            pieces: piece.piece().into(),
+            notice: head.flags & option::NOTICE != 0,
+            data: None,
+        })
     }
 
-    fn parse_any(inbound: &Inbound<'_>, mut at: usize) -> Result<(Self, usize), Outcome> {
-        let head: OperationHeader = wire::parse(inbound.read::<OPERATION_LEN>(at).ok_or(Outcome::Invalid)?);
-        at += OPERATION_LEN;
+    /// What an operation does.
+    #[inline]
+    fn verb(head: &OperationHeader) -> Result<(Verb, Option<(Arithmetic, Element)>), Outcome> {
         let verb = match head.verb {
             1 => Verb::Put,
             2 => Verb::Get,
@@ -158,6 +164,13 @@ impl Operation {
                     .ok_or(Outcome::Invalid)?,
             ),
         };
+        Ok((verb, computes))
+    }
+
+    fn parse_any(inbound: &Inbound<'_>, mut at: usize) -> Result<(Self, usize), Outcome> {
+        let head: OperationHeader = wire::parse(inbound.read::<OPERATION_LEN>(at).ok_or(Outcome::Invalid)?);
+        at += OPERATION_LEN;
+        let (verb, computes) = Self::verb(&head)?;
         let count = usize::from(head.pieces);
         let mut pieces = [RemotePiece::default(); PIECES_MOST];
         for piece in pieces.get_mut(..count).ok_or(Outcome::Invalid)? {
@@ -224,7 +237,10 @@ mod tests {
             notice: false,
             data: None,
         };
-        assert_eq!(Lead::put_words(&piece).as_bytes(), Lead::new(&put).as_bytes());
+        assert_eq!(
+            Lead::words(Verb::Put, &piece).as_bytes(),
+            Lead::new(&put).as_bytes()
+        );
     }
 
     #[test]

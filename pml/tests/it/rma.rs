@@ -92,7 +92,7 @@ pub(crate) fn get<M: Message>(
     memory: &Memory,
 ) -> RequestId {
     world.pmls[to]
-        .get(get_args(from, at, Target::Loan(memory.room())))
+        .get_loan(Rank(from), 3, at, memory.room(), false)
         .unwrap()
 }
 
