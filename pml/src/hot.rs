@@ -240,6 +240,13 @@ impl Hot {
         self.charged.wrapping_add(self.consumed)
     }
 
+    /// The sequences to the peer and from it begin here.
+    #[cfg(test)]
+    pub(crate) fn begin_at(&mut self, first: u32) {
+        self.next = Seq(first);
+        self.expected = u64::from(wire::kind::MATCH) | u64::from(first) << 32;
+    }
+
     /// The peer is lost: its messages are dropped, and nothing is sent to it.
     pub(crate) fn refuse(&mut self) {
         self.expected |= UNWELCOME;

@@ -205,8 +205,8 @@ impl Node {
     }
 
     /// Runs a command: `send ADDRESS TAG TEXT`, which ends when it was matched, `post` with the same, which
-    /// ends when it is sent, `leave ADDRESS`, `window`, `word OFFSET` of it, `counts`, `files`, `limit COUNT` of
-    /// further files, after which only `x` is sent, or `close`.
+    /// ends when it is sent, `leave ADDRESS`, `window`, `word OFFSET` of it, `counts`, `files`, `limit COUNT`
+    /// of further files, after which only `x` is sent, or `close`.
     fn run(&mut self, line: &str) -> bool {
         let mut words = line.splitn(4, ' ');
         let mut word = || words.next().unwrap_or_default();

@@ -185,3 +185,96 @@ pub(crate) struct OwnRoom {
     pub(crate) buffer: Buffer,
     pub(crate) length: usize,
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use doorbell_fabric::memory::{ConstLoan, MutLoan};
+    use doorbell_fabric::rail::Rail;
+    use doorbell_sim::{Change, Faults, Plane, SimConfig, SimNet, SimRail};
+
+    use super::args::{RemotePiece, WindowAccess, WindowArgs, WindowMemory};
+    use crate::config::PmlConfig;
+    use crate::pml::Pml;
+    use crate::rank::Rank;
+
+    /// Two ranks, whose sequences begin here.
+    fn pair(net: &SimNet, first: u32) -> [Pml<SimRail>; 2] {
+        let rails = [0, 1].map(|rank| net.attach_rank(rank, Plane::FIRST));
+        let known = rails.each_ref().map(|rail| (rail.address(), rail.incarnation()));
+        let mut ranks = [0, 1];
+        let mut rails = rails.into_iter();
+        ranks.each_mut().map(|rank| {
+            let mut pml = Pml::new(PmlConfig::new(Rank(*rank), 2, 7)).unwrap();
+            let rail = pml.add_rail(rails.next().unwrap()).unwrap();
+            let other = Rank(1 - *rank);
+            let (address, incarnation) = &known[other.index()];
+            pml.connect(other, rail, address, *incarnation).unwrap();
+            pml.core.hot[other].begin_at(first);
+            pml
+        })
+    }
+
+    #[test]
+    fn operations_go_on_where_the_sequence_wraps() {
+        let net = SimNet::new(3, SimConfig::default());
+        let faults = Faults {
+            delay: Duration::from_micros(3),
+            reorder: 0.5,
+            reorder_window: Duration::from_micros(40),
+            ..Faults::NONE
+        };
+        net.change(Change::Faults(Plane::FIRST, faults));
+        let mut pmls = pair(&net, u32::MAX - 20);
+        let window = MutLoan::of_static(vec![0; 100_000].leak());
+        let open = WindowArgs {
+            key: 1,
+            base: 0,
+            memory: WindowMemory::Loans(vec![window]),
+            access: WindowAccess::ALL,
+        };
+        pmls[1].open_window(open).unwrap();
+        let mut all = Vec::new();
+        for number in 0..60u8 {
+            // Replies wrap in the other direction.
+            let length = if number % 7 == 0 { 90_000 } else { 100 };
+            let at = RemotePiece {
+                key: 1,
+                address: u64::from(number),
+                length: 100,
+            };
+            let long = RemotePiece {
+                key: 1,
+                address: 200,
+                length,
+            };
+            let bytes = ConstLoan::of_static(vec![number; 100].leak());
+            let long_bytes = ConstLoan::of_static(vec![number; length as usize].leak());
+            let room = MutLoan::of_static(vec![0; 100].leak());
+            let put = pmls[0].put_loan(Rank(1), 0, at, bytes, false).unwrap();
+            let other = pmls[0].put_loan(Rank(1), 0, long, long_bytes, false).unwrap();
+            let get = pmls[0].get_loan(Rank(1), 0, at, room, false).unwrap();
+            all.push((put, other, get, room, number));
+        }
+        for _ in 0..20_000 {
+            let now = net.now() + Duration::from_micros(1);
+            net.advance_to(now);
+            for pml in &mut pmls {
+                pml.progress(now);
+            }
+        }
+        for (put, other, get, room, number) in all {
+            for id in [put, other, get] {
+                pmls[0].test(id).expect("it has ended").unwrap();
+            }
+            assert_eq!(
+                room.as_shared().to_vec(),
+                [number; 100],
+                "it is between its neighbours"
+            );
+        }
+        let hot = [&pmls[0].core.hot[Rank(1)], &pmls[1].core.hot[Rank(0)]];
+        assert!(hot.iter().all(|hot| hot.next_seq().0 < 1000), "both have wrapped");
+    }
+}
