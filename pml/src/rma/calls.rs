@@ -1,5 +1,6 @@
 //! Puts, gets and atomics begin.
 
+use doorbell_fabric::atomics::{Arithmetic, Element};
 use doorbell_fabric::memory::{ConstLoan, MutLoan};
 use doorbell_fabric::message::{Body, Message};
 use zerocopy::IntoBytes;
@@ -113,6 +114,71 @@ impl<M: Message> Pml<M> {
             context,
             at: at.into(),
             target: Target::Loan(room),
+            notify,
+        })
+    }
+
+    /// Computes in one piece of a window, with operands in one piece of borrowed memory and nothing to
+    /// compare with: the fast path of [`Pml::atomic`]. `fetch`: what was there before goes there.
+    ///
+    /// # Errors
+    /// Those of [`Pml::put_loan`].
+    #[inline]
+    #[allow(clippy::too_many_arguments)] // each is a value of its own, as of the other fast paths
+    pub fn atomic_loan(
+        &mut self,
+        to: Rank,
+        context: u16,
+        at: RemotePiece,
+        computes: (Arithmetic, Element),
+        operands: ConstLoan,
+        fetch: Option<MutLoan>,
+        notify: bool,
+    ) -> Result<RequestId, PmlError> {
+        let (arithmetic, element) = computes;
+        let (total, length) = (at.length, operands.len());
+        let fits = total == length as u64 && fetch.is_none_or(|room| room.len() == length);
+        if fits
+            && !arithmetic.has_operand()
+            && arithmetic != Arithmetic::Read
+            && is_valid(arithmetic, element, total, fetch.is_some())
+            && total <= self.core.config.window / 8
+            && let Some(hot) = self.core.hot.get(to)
+        {
+            let whole = LEAD_SHORT + length;
+            let reply = fetch.map_or(0, |_| reply_charge(&self.core.config, total));
+            let charge = whole as u64 + ENVELOPE + reply;
+            if hot.is_fast(whole, charge) {
+                let (id, slot) = self.core.requests.take();
+                let (notify, identity) = (if notify { mark::NOTIFY } else { 0 }, (context, id.to_bits()));
+                let verb = match fetch {
+                    Some(room) => {
+                        slot.fetch(mark::FETCH | notify, to, identity, total, room);
+                        Verb::Fetch
+                    }
+                    None => {
+                        slot.send(Event::HandedOver, mark::OPERATION | notify, to, identity, total);
+                        Verb::Atomic
+                    }
+                };
+                let lead = Lead::atomic_words(verb, computes, &at);
+                if self.leaves_at_once(to, context, id, &lead, Body::Loan(operands), charge) {
+                    if verb == Verb::Fetch {
+                        self.core.solicit(id, to, total);
+                    }
+                    return Ok(id);
+                }
+            }
+        }
+        self.atomic(AtomicArgs {
+            to,
+            context,
+            at: at.into(),
+            arithmetic,
+            element,
+            operands: Payload::Loan(operands),
+            compare: Payload::Loan(ConstLoan::EMPTY),
+            fetch: fetch.map(Target::Loan),
             notify,
         })
     }

@@ -86,7 +86,25 @@ impl Lead {
     /// The lead of a put or a get of one piece, without data, as the words that it is.
     #[inline]
     pub(crate) fn words(verb: Verb, piece: &RemotePiece) -> [u64; LEAD_SHORT / 8] {
-        let first = verb as u64 | 1 << 32;
+        Self::words_of(verb as u64, piece)
+    }
+
+    /// The same of an atomic.
+    #[inline]
+    pub(crate) fn atomic_words(
+        verb: Verb,
+        (arithmetic, element): (Arithmetic, Element),
+        piece: &RemotePiece,
+    ) -> [u64; LEAD_SHORT / 8] {
+        Self::words_of(
+            verb as u64 | (arithmetic as u64) << 16 | (element as u64) << 24,
+            piece,
+        )
+    }
+
+    #[inline]
+    fn words_of(first: u64, piece: &RemotePiece) -> [u64; LEAD_SHORT / 8] {
+        let first = first | 1 << 32;
         [first, piece.key, piece.address, piece.length].map(u64::to_le)
     }
 
@@ -241,6 +259,14 @@ mod tests {
             Lead::words(Verb::Put, &piece).as_bytes(),
             Lead::new(&put).as_bytes()
         );
+        let computes = (Arithmetic::Swap, Element::Double);
+        let fetch = Operation {
+            verb: Verb::Fetch,
+            computes: Some(computes),
+            ..put
+        };
+        let words = Lead::atomic_words(Verb::Fetch, computes, &piece);
+        assert_eq!(words.as_bytes(), Lead::new(&fetch).as_bytes());
     }
 
     #[test]

@@ -42,10 +42,11 @@ pub(crate) fn fetch_add<M: Message>(
     by: u64,
     room: &Memory,
 ) -> RequestId {
-    let mut args = args(to, piece(1, address, 8), Arithmetic::Sum, Element::Uint64);
-    args.operands = loan(by.to_le_bytes().to_vec());
-    args.fetch = Some(Target::Loan(room.room()));
-    world.pmls[from].atomic(args).unwrap()
+    let by = ConstLoan::of_static(by.to_le_bytes().to_vec().leak());
+    let (at, computes) = (piece(1, address, 8), (Arithmetic::Sum, Element::Uint64));
+    let pml = &mut world.pmls[from];
+    pml.atomic_loan(Rank(to), 1, at, computes, by, Some(room.room()), false)
+        .unwrap()
 }
 
 /// Bytes of elements that are numbers, small and large, and now and then equal to others.
@@ -121,8 +122,16 @@ fn one<M: Message>(
         args.compare = loan(compare);
     }
     args.fetch = fetches.then(|| Target::Loan(room.room()));
-    let id = world.pmls[0].atomic(args).unwrap();
-    world.wait(0, id).unwrap();
+    let plain = !arithmetic.has_operand() && arithmetic != Arithmetic::Read && dice.below(2) == 0;
+    let id = match (plain, &args.operands) {
+        (true, Payload::Loan(with)) => {
+            let fetch = fetches.then(|| room.room());
+            let at = piece(1, at as u64, total);
+            world.pmls[0].atomic_loan(Rank(to), 1, at, what, *with, fetch, false)
+        }
+        _ => world.pmls[0].atomic(args),
+    };
+    world.wait(0, id.unwrap()).unwrap();
     let mut after = vec![0; total];
     window.read(at, &mut after);
     assert_eq!(after, expected, "{what:?} × {count}, to {to}");
