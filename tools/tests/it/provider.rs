@@ -65,7 +65,7 @@ fn until<R>(what: &str, mut look: impl FnMut() -> Option<R>) -> R {
 }
 
 /// The value of a counter of a process, in a report on it.
-fn value<'a>(report: &'a Value, name: impl Fn(&str) -> bool) -> Option<(&'a str, &'a Value)> {
+fn value(report: &Value, name: impl Fn(&str) -> bool) -> Option<(&str, &Value)> {
     let readings = report["ranks"][0]["readings"].as_array()?;
     let found = readings.iter().find(|one| name(one["name"].as_str().unwrap()))?;
     Some((found["name"].as_str()?, &found["value"]))
