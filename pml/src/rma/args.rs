@@ -23,6 +23,8 @@ pub enum WindowMemory {
     /// Addresses of this process that may not be mapped. Each access is checked by the kernel: one that is
     /// not mapped ends as [`OperationError::Unmapped`] at its initiator.
     Range(AddressRange),
+    /// Pieces of such addresses, one behind the other; at most four.
+    Ranges(Vec<AddressRange>),
 }
 
 /// What peers may do with a window.

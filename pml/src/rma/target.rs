@@ -219,8 +219,10 @@ impl Core {
     }
 
     /// The next put that a peer notifies of, oldest first.
-    pub(crate) fn take_notice(&mut self) -> Option<Notice> {
-        let (notice, asker) = self.rma.notices.pop_front()?;
+    pub(crate) fn take_notice(&mut self, crowded: impl Fn(u16) -> bool) -> Option<Notice> {
+        let mut notices = self.rma.notices.iter();
+        let at = notices.position(|(notice, _)| !crowded(notice.context))?;
+        let (notice, asker) = self.rma.notices.remove(at)?;
         self.settle_operation(asker.rank, asker.charge);
         Some(notice)
     }

@@ -5,7 +5,7 @@ use doorbell_fabric::message::{Inbound, Message};
 
 use super::OwnRoom;
 use super::answers::Asker;
-use super::args::{Notice, PIECES_MOST, WindowAccess, WindowArgs, WindowCounts, WindowMemory};
+use super::args::{Notice, PIECES_MOST, WindowAccess, WindowArgs, WindowCounts};
 use super::lead::{LEAD_MOST, Operation, Verb};
 use super::target::notice;
 use super::windows::{LOANS_MOST, Span, Spans, WindowIndex};
@@ -168,9 +168,7 @@ impl<M: Message> Pml<M> {
     /// [`PmlError::KeyTaken`]; [`PmlError::BadOperation`] for more than four pieces, and for a window beyond
     /// the end of the address space.
     pub fn open_window(&mut self, window: WindowArgs) -> Result<(), PmlError> {
-        if let WindowMemory::Loans(loans) = &window.memory
-            && loans.len() > LOANS_MOST
-        {
+        if window.memory.pieces() > LOANS_MOST {
             return Err(PmlError::BadOperation {
                 reason: "a window has at most four pieces of memory",
             });
@@ -241,7 +239,20 @@ impl<M: Message> Pml<M> {
     /// window until it is taken.
     #[inline]
     pub fn next_notice(&mut self) -> Option<Notice> {
-        self.core.take_notice()
+        self.next_notice_unless(|_| false)
+    }
+
+    /// The next one that the owner has room for: `crowded` returns, for the context of an operation, whether
+    /// its notices have to wait. Those of one context keep their order.
+    pub fn next_notice_unless(&mut self, crowded: impl Fn(u16) -> bool) -> Option<Notice> {
+        self.core.take_notice(crowded)
+    }
+
+    /// Whether [`Pml::next_notice`] would return one.
+    #[inline]
+    #[must_use]
+    pub fn has_notices(&self) -> bool {
+        self.core.rma.untaken() > 0
     }
 
     /// What peers have done with an open window; `None` for a key of none.

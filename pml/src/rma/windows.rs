@@ -24,7 +24,9 @@ pub(crate) struct WindowIndex(u32);
 /// An open window, or one that is being closed.
 #[derive(Debug)]
 struct Entry {
-    window: WindowArgs,
+    base: u64,
+    memory: WindowMemory,
+    access: WindowAccess,
     length: u64,
     counts: WindowCounts,
 }
@@ -33,6 +35,8 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     entries: Vec<Option<Entry>>,
+    /// Every place in front of this one is taken.
+    free: usize,
     keys: HashMap<u64, WindowIndex>,
     /// The window that each rank named last.
     last: Vec<Option<(u64, WindowIndex)>>,
@@ -51,17 +55,21 @@ impl Windows {
         }
         let key = window.key;
         let entry = Entry {
+            base: window.base,
             length: window.memory.len(),
-            window,
+            memory: window.memory,
+            access: window.access,
             counts: WindowCounts::default(),
         };
-        let at = match self.entries.iter().position(Option::is_none) {
-            Some(at) => at,
+        let mut places = self.entries[self.free..].iter();
+        let at = match places.position(Option::is_none) {
+            Some(behind) => self.free + behind,
             None => {
                 self.entries.push(None);
                 self.entries.len() - 1
             }
         };
+        self.free = at + 1;
         self.entries[at] = Some(entry);
         self.keys.insert(key, WindowIndex(at as u32));
         true
@@ -80,7 +88,19 @@ impl Windows {
     /// Nothing uses the window any more.
     pub(crate) fn end_close(&mut self, index: WindowIndex) {
         self.closing.retain(|(_, this)| *this != index);
-        self.entries[index.0 as usize] = None;
+        let at = index.0 as usize;
+        self.entries[at] = None;
+        while self.entries.last().is_some_and(Option::is_none) {
+            self.entries.pop();
+        }
+        self.free = self.free.min(at).min(self.entries.len());
+        let most = 4 * self.entries.len() + 64;
+        if self.entries.capacity() > most {
+            self.entries.shrink_to(most / 2);
+        }
+        if self.keys.capacity() > 2 * most {
+            self.keys.shrink_to(most / 2);
+        }
     }
 
     /// What peers have done with an open window.
@@ -141,7 +161,7 @@ impl Windows {
         for piece in pieces.as_slice() {
             let index = self.find(rank, piece.key).ok_or(Outcome::UnknownKey)?;
             let entry = self.entry(index).ok_or(Outcome::UnknownKey)?;
-            if !entry.window.access.allows(wanted) {
+            if !entry.access.allows(wanted) {
                 return Err(Outcome::NoAccess);
             }
             entry.add(index, piece, &mut spans)?;
@@ -152,17 +172,24 @@ impl Windows {
 
 impl Entry {
     fn add(&self, index: WindowIndex, piece: &RemotePiece, spans: &mut Spans) -> Result<(), Outcome> {
-        let offset = piece
-            .address
-            .checked_sub(self.window.base)
-            .ok_or(Outcome::OutOfRange)?;
+        let offset = piece.address.checked_sub(self.base).ok_or(Outcome::OutOfRange)?;
         let end = offset.checked_add(piece.length).ok_or(Outcome::OutOfRange)?;
         if end > self.length {
             return Err(Outcome::OutOfRange);
         }
         spans.note(index);
-        match &self.window.memory {
+        match &self.memory {
             WindowMemory::Range(range) => spans.push(Span::Range(range.part(offset, piece.length))),
+            WindowMemory::Ranges(ranges) => {
+                let (mut skip, mut left) = (offset, piece.length);
+                for range in ranges {
+                    let part = range.part(skip, left);
+                    if !part.is_empty() {
+                        spans.push(Span::Range(part));
+                    }
+                    (skip, left) = (skip.saturating_sub(range.len()), left - part.len());
+                }
+            }
             WindowMemory::Region(slice) => {
                 let part = slice.slice(to_usize(offset), to_usize(piece.length));
                 spans.push(Span::Region(part.ok_or(Outcome::OutOfRange)?));
@@ -189,6 +216,18 @@ impl WindowMemory {
             Self::Loans(loans) => loans.iter().map(|loan| loan.len() as u64).sum(),
             Self::Region(slice) => slice.len() as u64,
             Self::Range(range) => range.len(),
+            Self::Ranges(ranges) => ranges
+                .iter()
+                .fold(0, |sum, range| sum.saturating_add(range.len())),
+        }
+    }
+
+    /// The number of its pieces.
+    pub(crate) fn pieces(&self) -> usize {
+        match self {
+            Self::Loans(loans) => loans.len(),
+            Self::Ranges(ranges) => ranges.len(),
+            Self::Region(_) | Self::Range(_) => 1,
         }
     }
 }
@@ -470,6 +509,56 @@ mod tests {
         windows.end_close(index);
         assert_eq!(find(&mut windows, 7), None);
         assert_eq!(windows.begin_close(9), None);
+    }
+
+    #[test]
+    fn places_of_closed_windows_are_used_again_and_many_leave_nothing_behind() {
+        let mut windows = Windows::default();
+        let open = |windows: &mut Windows, key| {
+            assert!(windows.open(window(key, 0, vec![], WindowAccess::ALL), 2));
+        };
+        (0..10_000).for_each(|key| open(&mut windows, key));
+        for key in [5, 3, 7] {
+            let index = windows.begin_close(key).unwrap();
+            windows.end_close(index);
+        }
+        (10_000..10_003).for_each(|key| open(&mut windows, key));
+        assert_eq!(windows.entries.len(), 10_000);
+        for key in (0..10_003).filter(|key| ![3, 5, 7].contains(key)) {
+            let index = windows.begin_close(key).unwrap();
+            windows.end_close(index);
+        }
+        let left = (windows.entries.capacity(), windows.keys.capacity());
+        assert!(left.0 < 256 && left.1 < 256, "{left:?}");
+    }
+
+    #[test]
+    fn several_ranges_are_one_window() {
+        let pieces = [(4096, 8192), (8192, 4096)].map(|(length, guard)| {
+            let range = AddressRange::guarded(length, guard).unwrap();
+            range.part(guard as u64, length as u64 + 4096)
+        });
+        let mut windows = Windows::default();
+        windows.open(
+            WindowArgs {
+                memory: WindowMemory::Ranges(pieces.to_vec()),
+                ..window(1, 0, vec![], WindowAccess::ALL)
+            },
+            2,
+        );
+        let mut resolve = |at, length| windows.resolve(ANYONE, &piece(1, at, length), WindowAccess::ALL);
+        let bytes = Inbound::whole(SharedBytes::of(b"abcdef"));
+        let second = resolve(8190, 6).unwrap();
+        assert_eq!(
+            second.write(0, &bytes, 0, 6),
+            Err(Outcome::Unmapped),
+            "its first two bytes"
+        );
+        let second = resolve(8192, 6).unwrap();
+        second.write(0, &bytes, 0, 6).unwrap();
+        let mut read = [0; 6];
+        assert!(pieces[1].read(0, &mut read) && &read == b"abcdef");
+        assert_eq!(resolve(20_480, 1).err(), Some(Outcome::OutOfRange));
     }
 
     #[test]
