@@ -22,7 +22,7 @@ use crate::fabric::{self, Fabric};
 use crate::fence::{Fence, guard};
 use crate::info::offer;
 use crate::member::Member;
-use crate::mr::{self, Registrations};
+use crate::mr;
 use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back};
 use crate::ops::Operations;
 use crate::refuse::{self, Table};
@@ -41,6 +41,8 @@ pub(crate) struct Domain {
     level: Level,
     /// Whether keys of registrations are chosen here.
     chooses_keys: bool,
+    /// Whether peers name registered memory by its virtual addresses, and not by offsets.
+    names_addresses: bool,
     /// The names of its endpoints.
     names: OwnNames,
     /// Where registrations report that they are done, instead of at their call.
@@ -67,8 +69,6 @@ pub(crate) struct State {
     pub(crate) endpoints: Endpoints,
     /// What is known of each request of the PML beside it.
     pub(crate) operations: Operations,
-    /// The registrations of memory.
-    pub(crate) registrations: Registrations,
     /// The address vectors.
     pub(crate) vectors: Vectors,
     /// The counters of operations.
@@ -214,6 +214,16 @@ impl Domain {
         self.chooses_keys
     }
 
+    /// Whether peers name registered memory by its virtual addresses, and not by offsets.
+    pub(crate) fn names_addresses(&self) -> bool {
+        self.names_addresses
+    }
+
+    /// Whether calls may run: not in a child of a fork, nor after a panic.
+    pub(crate) fn may_run(&self) -> bool {
+        self.fence.is_open()
+    }
+
     /// Returns the queue that gets the events of registrations.
     pub(crate) fn registration_events(&self) -> Option<&EventQueue> {
         self.registration_events.get().map(|queue| &**queue)
@@ -322,6 +332,7 @@ impl Domain {
             _fabric: Held::new(fabric),
             level: fabric.level(),
             chooses_keys: wanted.mr_mode & FI_MR_PROV_KEY != 0 || wanted.mr_mode == FI_MR_BASIC,
+            names_addresses: wanted.mr_mode & FI_MR_VIRT_ADDR != 0 || wanted.mr_mode == FI_MR_BASIC,
             names: OwnNames::new(wanted.format, wanted.source.as_ref()),
             registration_events: OnceLock::new(),
             turns: match wanted.threading {
@@ -336,7 +347,6 @@ impl Domain {
                 queues: Queues::default(),
                 endpoints: Endpoints::default(),
                 operations: Operations::default(),
-                registrations: Registrations::default(),
                 vectors: Vectors::new(wanted.format),
                 counters: Counters::default(),
                 looks: 0,

@@ -55,6 +55,7 @@ mod fence;
 mod finish;
 mod info;
 mod log;
+mod mapped;
 mod member;
 mod memory;
 mod mr;

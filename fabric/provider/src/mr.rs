@@ -1,20 +1,25 @@
 //! Registrations of memory: fi_mr(3).
 //!
-//! No rail here needs pinned memory, so a registration is a row of a table: a key, the memory that it stands
-//! for, and what peers may do with it. Operations of one's own need none.
+//! No rail here needs pinned memory, so a registration is a window of the PML: a key, the memory that it
+//! stands for, and what peers may do with it. Operations of one's own need none.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::time::Instant;
 
+use doorbell_fabric::memory::{AddressRange, MutLoan};
+use doorbell_pml::{Aborted, PmlError, WindowAccess, WindowArgs, WindowMemory};
 use libc::iovec;
 use libfabric_sys::*;
 
 use crate::cntr::CounterObject;
+use crate::cq::Outlet;
 use crate::domain::{self, Domain, State};
 use crate::ep::{EndpointObject, limits};
 use crate::errno::{Errno, Result, check_flags};
+use crate::log;
+use crate::mapped::{Mappings, Use};
+use crate::memory::room;
 use crate::object::{self, Head, Held, Object, Uses, find, give, publish, take_back, taken, this};
 use crate::refuse::{self, Table};
 
@@ -23,72 +28,13 @@ const ACCESS: u64 = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI
 /// The flags of registrations.
 const FLAGS: u64 = FI_RMA_EVENT;
 
-/// A registration, as its table has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Region {
-    /// What is allowed: `FI_REMOTE_READ` and so on.
-    pub(crate) access: u64,
-    /// The memory, in the order of its offsets.
-    pub(crate) pieces: Pieces,
-}
-
-/// The memory of a registration: addresses and lengths.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Pieces {
-    /// The address and length of the only piece.
-    One(usize, usize),
-    /// The addresses and lengths of several pieces.
-    Several(Box<[(usize, usize)]>),
-}
-
-/// The registrations of a domain, by their keys.
-#[derive(Debug, Default)]
-pub(crate) struct Registrations {
-    regions: HashMap<u64, Region>,
-}
-
-impl Registrations {
-    /// Adds a registration under a key that the client has chosen.
-    ///
-    /// # Errors
-    /// `FI_ENOKEY` for a key that is in use.
-    pub(crate) fn add(&mut self, key: u64, region: Region) -> Result<()> {
-        match self.regions.entry(key) {
-            Entry::Occupied(_) => Err(Errno(FI_ENOKEY)),
-            Entry::Vacant(free) => {
-                free.insert(region);
-                Ok(())
-            }
-        }
-    }
-
-    /// Adds a registration under a random key, and returns it.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub(crate) fn add_random(&mut self, region: Region) -> Result<u64> {
-        loop {
-            let key = doorbell_job::random::number().map_err(|_| Errno(FI_EIO))?;
-            if key != FI_KEY_NOTAVAIL && !self.regions.contains_key(&key) {
-                self.add(key, region)?;
-                return Ok(key);
-            }
-        }
-    }
-
-    /// Returns the registration of a key.
-    #[cfg(test)]
-    pub(crate) fn get(&self, key: u64) -> Option<&Region> {
-        self.regions.get(&key)
-    }
-
-    /// Removes a registration: no access finds it any more.
-    pub(crate) fn remove(&mut self, key: u64) {
-        self.regions.remove(&key);
-        if self.regions.capacity() > 4 * self.regions.len() + 64 {
-            self.regions.shrink_to(2 * self.regions.len());
-        }
-    }
+/// The memory of a registration, and what peers may do with it.
+#[derive(Debug)]
+struct Region {
+    access: WindowAccess,
+    memory: WindowMemory,
+    /// The virtual address of its first byte.
+    start: u64,
 }
 
 /// A registration, as clients hold it.
@@ -253,10 +199,11 @@ unsafe fn wanted(attributes: *const fi_mr_attr, level: Level) -> Result<Wanted> 
 }
 
 /// Reads the memory that is registered. The memory itself is not touched: a range may have pages that are not
-/// there.
+/// there. It is then reached by system calls alone.
 ///
 /// # Safety
-/// `count` pieces at `iov` may be read.
+/// `count` pieces at `iov` may be read. What they have of memory may be used as `access` allows, until the
+/// registration is closed.
 ///
 /// # Errors
 /// `FI_EINVAL` for too many pieces, a piece beyond the end of the address space, and unknown access.
@@ -264,21 +211,108 @@ unsafe fn region(iov: *const iovec, count: usize, access: u64) -> Result<Region>
     if count == 0 || count > limits::PIECES || access & !ACCESS != 0 {
         return Err(Errno(FI_EINVAL));
     }
-    let mut pieces = Vec::with_capacity(count);
-    for at in 0..count {
+    let mut pieces = [(0, 0); limits::PIECES];
+    for (at, piece) in pieces[..count].iter_mut().enumerate() {
         // SAFETY: one of the caller's pieces.
-        let piece = unsafe { taken(iov.wrapping_add(at)) }.ok_or(Errno(FI_EINVAL))?;
-        let (start, length) = (piece.iov_base.addr(), piece.iov_len);
-        if start.checked_add(length).is_none() {
+        let of_caller = unsafe { taken(iov.wrapping_add(at)) }.ok_or(Errno(FI_EINVAL))?;
+        *piece = (of_caller.iov_base.expose_provenance(), of_caller.iov_len);
+        if piece.0.checked_add(piece.1).is_none() {
             return Err(Errno(FI_EINVAL));
         }
-        pieces.push((start, length));
     }
-    let pieces = match pieces[..] {
-        [(start, length)] => Pieces::One(start, length),
-        _ => Pieces::Several(pieces.into()),
+    let pieces = &pieces[..count];
+    let wanted = Use {
+        reads: access & FI_REMOTE_READ != 0,
+        writes: access & FI_REMOTE_WRITE != 0,
     };
-    Ok(Region { access, pieces })
+    Ok(Region {
+        access: window_access(access),
+        // SAFETY: the caller's memory, by the contract of this function.
+        memory: unsafe { memory(pieces, wanted) },
+        start: pieces[0].0 as u64,
+    })
+}
+
+/// What peers may do with the memory of a registration.
+fn window_access(access: u64) -> WindowAccess {
+    let mut allowed = WindowAccess::NONE;
+    if access & FI_REMOTE_READ != 0 {
+        allowed = allowed.and(WindowAccess::READ).and(WindowAccess::FETCH);
+    }
+    if access & FI_REMOTE_WRITE != 0 {
+        allowed = allowed.and(WindowAccess::WRITE).and(WindowAccess::ATOMIC);
+    }
+    allowed
+}
+
+/// The memory of a window: lent where all of it is mapped as it is used, else checked at each access.
+///
+/// # Safety
+/// What the pieces have of memory may be used in this way until the window is closed, and stays as it is.
+unsafe fn memory(pieces: &[(usize, usize)], wanted: Use) -> WindowMemory {
+    let mappings = Mappings::now();
+    let is_mapped = |(start, length): &(usize, usize)| mappings.hold(*start, *length, wanted);
+    if pieces.iter().all(is_mapped) {
+        let lend = |(start, length): &(usize, usize)| {
+            // SAFETY: mapped, and the caller's to be used by the contract of this function.
+            unsafe { room(ptr::with_exposed_provenance_mut(*start), *length) }
+        };
+        return WindowMemory::Loans(pieces.iter().map(lend).collect::<Vec<MutLoan>>());
+    }
+    // SAFETY: peers may read and write what the client has registered for that, by the same contract.
+    let range =
+        |(start, length): &(usize, usize)| unsafe { AddressRange::new(*start as u64, *length as u64) };
+    match pieces {
+        [one] => WindowMemory::Range(range(one)),
+        several => WindowMemory::Ranges(several.iter().map(range).collect()),
+    }
+}
+
+impl State {
+    /// Opens the window of a registration. Returns its key: the client's, or a random one.
+    ///
+    /// # Errors
+    /// `FI_ENOKEY` for a key that is in use, `FI_EINVAL` for a window beyond the end of the address space.
+    fn open_window(&mut self, region: Region, base: u64, key: Option<u64>) -> Result<u64> {
+        let key = match key {
+            Some(key) => key,
+            None => self.random_key()?,
+        };
+        let window = WindowArgs {
+            key,
+            base,
+            memory: region.memory,
+            access: region.access,
+        };
+        match self.member.pml().open_window(window) {
+            Ok(()) => Ok(key),
+            Err(PmlError::KeyTaken { .. }) => Err(Errno(FI_ENOKEY)),
+            Err(_) => Err(Errno(FI_EINVAL)),
+        }
+    }
+
+    /// A key of no window.
+    fn random_key(&mut self) -> Result<u64> {
+        loop {
+            let key = doorbell_job::random::number().map_err(|_| Errno(FI_EIO))?;
+            if key != FI_KEY_NOTAVAIL && self.member.pml_ref().window_counts(key).is_none() {
+                return Ok(key);
+            }
+        }
+    }
+
+    /// Closes a window. Returns whether nothing touches its memory any more.
+    fn close_window(&mut self, key: u64) -> bool {
+        if self.member.pml().close_window(key) == Aborted::Now {
+            // Those whose operations were cut off are answered.
+            self.look();
+            self.member.pml().flush();
+            return true;
+        }
+        self.look();
+        self.drain(&mut Outlet::closed());
+        false
+    }
 }
 
 /// Registers memory: the key is the client's, unless the domain was opened with `FI_MR_PROV_KEY`.
@@ -297,12 +331,13 @@ unsafe fn register(
     if flags & !FLAGS != 0 {
         return Err(Errno(FI_EBADFLAGS));
     }
-    let key = if domain.chooses_keys() {
-        state.registrations.add_random(wanted.region)?
+    let base = if domain.names_addresses() {
+        wanted.region.start
     } else {
-        state.registrations.add(wanted.key, wanted.region)?;
-        wanted.key
+        0
     };
+    let chosen = (!domain.chooses_keys()).then_some(wanted.key);
+    let key = state.open_window(wanted.region, base, chosen)?;
     let object = Box::new(Registration {
         head: Head::new(fid_mr {
             fid: object::head::<Registration>(wanted.context),
@@ -323,15 +358,38 @@ unsafe fn register(
     Ok(0)
 }
 
-/// Closes a registration: from then on its key names nothing.
+/// Closes a registration: from then on its key names nothing, and nothing touches its memory.
 unsafe extern "C" fn close(mr: *mut fid) -> c_int {
     // SAFETY: the table belongs to registrations.
     match unsafe { take_back::<Registration>(mr) } {
-        Ok(object) => object.domain.close_part("fi_close of a registration", |state| {
-            state.registrations.remove(object.key);
-        }),
+        Ok(object) => {
+            shut(&object.domain, object.key);
+            0
+        }
         Err(errno) => -errno.0,
     }
+}
+
+/// Closes a window, and waits until no rail touches its memory any more. A domain in which no call may run
+/// is left as it is.
+fn shut(domain: &Domain, key: u64) {
+    const CALL: &str = "fi_close of a registration";
+    let until = Instant::now() + domain.linger();
+    // In parts, so that other threads get their turns; a refusal of the fence ends it.
+    let closes = || domain.run::<c_int>(CALL, |state| Ok(c_int::from(!state.close_window(key))));
+    let mut stays = domain.may_run() && closes() > 0;
+    while stays && Instant::now() < until {
+        std::thread::yield_now();
+        stays = closes() > 0;
+    }
+    if stays {
+        log::warn(
+            FI_LOG_MR,
+            &format!("{CALL}: a rail still uses its memory; keep it, or raise FI_DOORBELL_CLOSE"),
+        );
+    }
+    // The end of the process, in another thread, may still serve peers.
+    domain.wait_for_end();
 }
 
 /// Binds a registration to an endpoint, which needs nothing. Counters of accesses come with accesses.
@@ -359,41 +417,4 @@ unsafe extern "C" fn control(mr: *mut fid, command: c_int, _argument: *mut c_voi
             FI_ENABLE | FI_REFRESH => Ok(0),
             _ => Err(Errno(FI_ENOSYS)),
         })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn region() -> Region {
-        Region {
-            access: FI_REMOTE_READ,
-            pieces: Pieces::One(0, usize::MAX),
-        }
-    }
-
-    #[test]
-    fn a_key_is_used_once_at_a_time_and_free_after_its_end() {
-        let mut table = Registrations::default();
-        assert_eq!(table.add(7, region()), Ok(()));
-        assert_eq!(table.add(7, region()), Err(Errno(FI_ENOKEY)));
-        assert_eq!(table.get(7), Some(&region()));
-        table.remove(7);
-        assert_eq!(table.get(7), None);
-        assert_eq!(table.add(7, region()), Ok(()));
-        let random = table.add_random(region()).unwrap();
-        assert!(random != 7 && table.get(random).is_some());
-    }
-
-    #[test]
-    fn many_registrations_leave_nothing_behind() {
-        let mut table = Registrations::default();
-        for key in 0..10_000 {
-            table.add(key, region()).unwrap();
-        }
-        for key in 0..10_000 {
-            table.remove(key);
-        }
-        assert!(table.regions.capacity() < 256, "{}", table.regions.capacity());
-    }
 }
