@@ -3,13 +3,14 @@
 //! ```text
 //!   Pml::next_completion ─► operation by its slot ─► entry, written once: to the caller that reads its
 //!                                                    queue, else to the queue
+//!   Pml::next_notice     ─► entry of the queue of receives: a write of a peer that has brought data
 //!   Pml::next_delivery   ─► entry of a buffer for many messages; the last one has its release flag
 //! ```
 
 use std::ffi::c_void;
 use std::ptr;
 
-use doorbell_pml::{Delivery, PmlError, RequestId, Status};
+use doorbell_pml::{Delivery, OperationError, PmlError, RequestId, Status};
 use libfabric_sys::*;
 
 use crate::cq::{Entry, Failure, Outlet};
@@ -29,6 +30,9 @@ impl State {
     pub(crate) fn drain(&mut self, outlet: &mut Outlet) {
         if self.member.pml().has_deliveries() {
             self.take_deliveries(outlet);
+        }
+        if self.member.pml().has_notices() {
+            self.take_notices(outlet);
         }
         while !outlet.is_full() {
             let Some(request) = self.member.pml().next_completion() else {
@@ -64,6 +68,7 @@ impl State {
         match self.member.pml().test(request) {
             Some(ended) if operation.mark.is(Mark::MULTI) => self.released(operation, ended, outlet),
             Some(Ok(status)) if operation.mark.is(Mark::SEND) => self.sent(operation, &status, outlet),
+            Some(Ok(status)) if operation.mark.is(Mark::ACCESS) => self.accessed(operation, &status, outlet),
             Some(Ok(status)) => self.received(operation, &status, outlet),
             Some(Err(error)) => self.failed(operation, &error),
             None => return false,
@@ -88,6 +93,15 @@ impl State {
                 FI_ADDR_NOTAVAIL,
             );
         }
+    }
+
+    /// A read or a write has ended well.
+    #[inline]
+    fn accessed(&mut self, operation: &Operation, status: &Status, outlet: &mut Outlet) {
+        if let Some(endpoint) = self.endpoints.get_mut(operation.endpoint) {
+            endpoint.accesses -= 1;
+        }
+        self.sent(operation, status, outlet);
     }
 
     #[inline(always)]
@@ -146,16 +160,11 @@ impl State {
 
     #[cold]
     fn count(&mut self, operation: &Operation, bytes: u64) {
-        let is_send = operation.mark.is(Mark::SEND);
-        let Some(endpoint) = self.endpoints.get_mut(operation.endpoint) else {
+        let Some(endpoint) = self.endpoints.get(operation.endpoint) else {
             return;
         };
-        let side = if is_send {
-            endpoint.sends
-        } else {
-            endpoint.receives
-        };
-        if let Some(counter) = self.counters.get_mut(side.counter) {
+        let index = endpoint.counter(operation.mark);
+        if let Some(counter) = self.counters.get_mut(index) {
             counter.count(bytes);
         }
     }
@@ -163,10 +172,11 @@ impl State {
     /// An operation has failed.
     #[cold]
     fn failed(&mut self, operation: &Operation, error: &PmlError) {
-        if operation.mark.is(Mark::SEND)
+        if operation.mark.is(Mark::SEND.and(Mark::ACCESS))
             && let Some(endpoint) = self.endpoints.get_mut(operation.endpoint)
         {
             endpoint.under_way -= 1;
+            endpoint.accesses -= u32::from(operation.mark.is(Mark::ACCESS));
         }
         let failure = self.failure(operation, error);
         self.report(operation, failure);
@@ -180,14 +190,9 @@ impl State {
     /// Adds a failure of an operation to its queue, and counts it.
     #[cold]
     pub(crate) fn report(&mut self, operation: &Operation, failure: Failure) {
-        let is_send = operation.mark.is(Mark::SEND);
-        if let Some(endpoint) = self.endpoints.get_mut(operation.endpoint) {
-            let side = if is_send {
-                endpoint.sends
-            } else {
-                endpoint.receives
-            };
-            if let Some(counter) = self.counters.get_mut(side.counter) {
+        if let Some(endpoint) = self.endpoints.get(operation.endpoint) {
+            let index = endpoint.counter(operation.mark);
+            if let Some(counter) = self.counters.get_mut(index) {
                 counter.add_errors(1);
             }
         }
@@ -255,6 +260,10 @@ impl State {
             PmlError::NoRail { rank } => {
                 failure.errno = FI_EHOSTUNREACH;
                 failure.text = Some(format!("no rail leads to {}", self.member.name_of(*rank)));
+            }
+            PmlError::Operation { rank, reason } => {
+                failure.errno = errno_of(*reason);
+                failure.text = Some(format!("{}: {reason}", self.member.name_of(*rank)));
             }
             PmlError::Corrupt { tag, length, .. } => {
                 failure.entry.tag = *tag;
@@ -383,6 +392,20 @@ impl State {
         {
             queue.release();
         }
+    }
+}
+
+/// The number for an operation that its peer has not done.
+#[cold]
+fn errno_of(error: OperationError) -> i32 {
+    match error {
+        OperationError::UnknownKey => FI_ENOKEY,
+        OperationError::Access => FI_EACCES,
+        OperationError::Range => FI_EINVAL,
+        OperationError::Unmapped => FI_EFAULT,
+        OperationError::Invalid => FI_EOPNOTSUPP,
+        OperationError::Closed => FI_ECANCELED,
+        _ => FI_EIO,
     }
 }
 

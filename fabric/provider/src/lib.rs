@@ -64,6 +64,7 @@ mod object;
 mod ops;
 mod params;
 mod refuse;
+mod rma;
 #[doc(hidden)]
 pub mod simulated;
 mod sleep;

@@ -23,6 +23,12 @@ impl Mark {
     pub(crate) const COUNTED: Self = Self(16);
     /// Its entry names the sender.
     pub(crate) const NAMES: Self = Self(32);
+    /// It is a read of a peer's memory.
+    pub(crate) const READ: Self = Self(64);
+    /// A write of a peer's memory.
+    pub(crate) const WRITE: Self = Self(128);
+    /// Either of the two.
+    pub(crate) const ACCESS: Self = Self(64 | 128);
 
     /// These and those.
     pub(crate) const fn and(self, other: Self) -> Self {
@@ -33,6 +39,12 @@ impl Mark {
     #[inline(always)]
     pub(crate) const fn and_if(self, other: Self, add: bool) -> Self {
         Self(self.0 | if add { other.0 } else { 0 })
+    }
+
+    /// Those of these that are in `other`, too.
+    #[inline(always)]
+    pub(crate) const fn both(self, other: Self) -> Self {
+        Self(self.0 & other.0)
     }
 
     /// Whether it is one of these.

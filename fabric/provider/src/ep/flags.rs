@@ -6,7 +6,7 @@ use crate::errno::{Errno, Result};
 
 /// Completion levels that wait for the peer to take the message into its buffer.
 const TAKEN: u64 = FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
-/// Flags of sends. A fence needs nothing: messages of one sender are taken in their order.
+/// Flags of sends. A fence waits for reads and writes alone: messages of one sender are taken in their order.
 pub(crate) const SEND: u64 = FI_COMPLETION
     | FI_INJECT
     | FI_INJECT_COMPLETE
@@ -15,6 +15,11 @@ pub(crate) const SEND: u64 = FI_COMPLETION
     | FI_REMOTE_CQ_DATA
     | FI_MORE
     | FI_FENCE;
+/// Flags of writes of a peer's memory.
+pub(crate) const WRITE: u64 = SEND & !FI_MATCH_COMPLETE;
+/// Flags of reads of a peer's memory, which take nothing of the levels of completion.
+pub(crate) const READ: u64 =
+    FI_COMPLETION | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MORE | FI_FENCE;
 /// Flags of untagged receives.
 pub(crate) const RECEIVE: u64 = FI_COMPLETION | FI_MORE | FI_MULTI_RECV;
 /// Flags that may be the default of sends: not those that are of one message alone.
@@ -56,6 +61,12 @@ fn refuse(flags: u64, ours: u64) -> Errno {
     }
 }
 
+/// Whether a send ends when the peer has taken the message, and not before; or may have to wait to begin.
+#[inline(always)]
+pub(crate) const fn is_slow(flags: u64) -> bool {
+    flags & (TAKEN | FI_FENCE) != 0
+}
+
 /// Whether a send ends when the peer has taken the message, and not before.
 #[inline(always)]
 pub(crate) const fn waits_for_peer(flags: u64) -> bool {
@@ -72,6 +83,10 @@ mod tests {
             check(FI_INJECT | FI_DELIVERY_COMPLETE | FI_COMPLETION, SEND),
             Ok(())
         );
+        assert_eq!(check(FI_INJECT | FI_REMOTE_CQ_DATA | FI_FENCE, WRITE), Ok(()));
+        assert_eq!(check(FI_MATCH_COMPLETE, WRITE), Err(Errno(FI_EOPNOTSUPP)));
+        assert_eq!(check(FI_REMOTE_CQ_DATA, READ), Err(Errno(FI_EOPNOTSUPP)));
+        assert!(is_slow(FI_FENCE) && is_slow(FI_DELIVERY_COMPLETE) && !is_slow(FI_MORE));
         assert_eq!(check(FI_COMMIT_COMPLETE, SEND), Err(Errno(FI_EOPNOTSUPP)));
         assert_eq!(check(FI_MULTI_RECV, TAGGED_RECEIVE), Err(Errno(FI_EOPNOTSUPP)));
         assert_eq!(check(FI_PEEK | FI_CLAIM | FI_DISCARD, TAGGED_RECEIVE), Ok(()));

@@ -7,8 +7,10 @@
 //! | `state` | what every operation needs of it |
 //! | `flags`, `limits` | the flags and the limits of operations |
 //! | `send`, `receive`, `peek` | sends and receives of both spaces; messages that have arrived |
+//! | `access` | reads and writes of peers' memory |
 //! | `route` | the way from addresses to peers, and back |
 
+mod access;
 pub(crate) mod flags;
 pub(crate) mod limits;
 mod name;
@@ -20,6 +22,7 @@ mod route;
 mod send;
 mod state;
 
+pub(crate) use self::access::{Access, Remote};
 pub(crate) use self::object::{EndpointObject, of as endpoint, open, open2};
 pub(crate) use self::receive::{Receive, Room};
 pub(crate) use self::send::{Bytes, Send};

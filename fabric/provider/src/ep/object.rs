@@ -22,7 +22,7 @@ use crate::errno::{Answer, Errno, Result, check_flags};
 use crate::object::{self, Head, Held, Object, Uses, find, give, publish, take_back, this};
 use crate::ops::Mark;
 use crate::refuse::{self, Table};
-use crate::{exit, log, msg, tagged};
+use crate::{exit, log, msg, rma, tagged};
 
 /// How long a close waits, after that, until no memory of operations that it has given up is touched.
 const ABORTS: Duration = Duration::from_secs(2);
@@ -279,7 +279,7 @@ fn object_of(
             ops: options::EP.pointer(),
             cm: name::CM.pointer(),
             msg: msg::MSG.pointer(),
-            rma: refuse::RMA.pointer(),
+            rma: rma::RMA.pointer(),
             tagged: tagged::TAGGED.pointer(),
             atomic: refuse::ATOMIC.pointer(),
             collective: refuse::COLLECTIVE.pointer(),
@@ -394,21 +394,26 @@ fn bind_queue(endpoint: &mut Endpoint, queue: QueueIndex, flags: u64) -> Result<
 }
 
 fn bind_counter(endpoint: &mut Endpoint, counter: CounterIndex, flags: u64) -> Result<()> {
-    const MESSAGES: u64 = FI_SEND | FI_RECV;
-    /// Of operations that no endpoint here has: such a counter stays at zero.
-    const MEMORY: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-    if flags & !(MESSAGES | MEMORY) != 0 {
+    const OURS: u64 = FI_SEND | FI_RECV | FI_READ | FI_WRITE;
+    /// Of what peers do, which needs FI_RMA_EVENT: such a counter stays at zero.
+    const PEERS: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
+    if flags & !(OURS | PEERS) != 0 {
         return Err(Errno(FI_EBADFLAGS));
     }
     if flags == 0 {
         return Err(Errno(FI_EINVAL));
     }
-    for (flag, side) in [(FI_SEND, &mut endpoint.sends), (FI_RECV, &mut endpoint.receives)] {
+    for (flag, bound) in [
+        (FI_SEND, &mut endpoint.sends.counter),
+        (FI_RECV, &mut endpoint.receives.counter),
+        (FI_READ, &mut endpoint.reads.counter),
+        (FI_WRITE, &mut endpoint.writes.counter),
+    ] {
         if flags & flag != 0 {
-            if side.counter != CounterIndex::NONE {
+            if *bound != CounterIndex::NONE {
                 return Err(Errno(FI_EINVAL));
             }
-            side.counter = counter;
+            *bound = counter;
         }
     }
     Ok(())
@@ -431,8 +436,11 @@ fn enable(endpoint: &mut Endpoint) -> Result<c_int> {
     if endpoint.vector.is_none() {
         return Err(Errno(FI_ENOAV));
     }
-    let lacks = |side: &super::state::Side| side.offered && side.queue == QueueIndex::NONE;
-    if lacks(&endpoint.sends) || lacks(&endpoint.receives) {
+    let has_messages = endpoint.has_messages;
+    let lacks = |side: &super::state::Side| has_messages && side.offered && side.queue == QueueIndex::NONE;
+    let accesses = endpoint.reads.offered || endpoint.writes.offered;
+    let lacks_any = lacks(&endpoint.sends) || lacks(&endpoint.receives);
+    if lacks_any || accesses && endpoint.sends.queue == QueueIndex::NONE {
         return Err(Errno(FI_ENOCQ));
     }
     endpoint.enabled = true;

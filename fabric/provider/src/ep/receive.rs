@@ -34,6 +34,14 @@ pub(crate) enum Room {
 }
 
 impl Room {
+    /// The bytes of all of it, which do not overflow.
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::One(loan) => loan.len() as u64,
+            Self::Pieces(pieces) => pieces.iter().map(|piece| piece.len() as u64).sum(),
+        }
+    }
+
     pub(super) fn target(self) -> Target {
         match self {
             Self::One(loan) => Target::Loan(loan),
@@ -207,7 +215,7 @@ impl State {
         let found = self
             .operations
             .of_endpoint(of.0)
-            .find(|operation| operation.context == context)
+            .find(|operation| operation.context == context && !operation.mark.is(Mark::ACCESS))
             .map(|operation| operation.request);
         if let Some(request) = found {
             self.member.pml().cancel(request);

@@ -10,7 +10,7 @@ use doorbell_fabric::memory::{ConstLoan, Region};
 use doorbell_pml::{AtOnce, LostSends, Payload, PmlError, Rank, RequestId, SendArgs, SendMode, Sent};
 use libfabric_sys::*;
 
-use super::flags::waits_for_peer;
+use super::flags::{is_slow, waits_for_peer};
 use super::limits;
 use super::state::{EndpointNumber, Side, Space};
 use crate::cq::{Outlet, QueueIndex};
@@ -53,7 +53,7 @@ pub(crate) enum Bytes {
 }
 
 impl Bytes {
-    fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         match self {
             Self::One(loan) => loan.len() as u64,
             Self::Pieces(pieces) => pieces
@@ -62,7 +62,7 @@ impl Bytes {
         }
     }
 
-    fn payload(self) -> Payload {
+    pub(super) fn payload(self) -> Payload {
         match self {
             Self::One(loan) => Payload::Loan(loan),
             Self::Pieces(pieces) => Payload::Parts(pieces),
@@ -106,7 +106,7 @@ impl State {
     ) -> Result<isize> {
         let (side, route) = self.start(from, send)?;
         let context = space.context(route.endpoint, from);
-        if !waits_for_peer(send.flags) {
+        if !is_slow(send.flags) {
             let pml = self.member.pml();
             let left = match send.flags & FI_MORE {
                 0 => pml.send_at_once(route.rank, context, send.tag, loan) != AtOnce::Refused,
@@ -232,6 +232,10 @@ impl State {
         };
         if length > most {
             return Err(Errno(FI_EMSGSIZE));
+        }
+        let accesses = self.endpoints.find(from)?.accesses;
+        if send.flags & FI_FENCE != 0 && accesses > 0 {
+            return Err(Errno(FI_EAGAIN));
         }
         let waits = waits_for_peer(send.flags);
         // Bytes that are taken now are copied, where the send lives longer than the call.
@@ -361,13 +365,13 @@ const fn sent_flags(space: Space) -> u32 {
 }
 
 /// Whether a send is refused only until what is under way has gone on.
-fn must_wait(error: &PmlError) -> bool {
+pub(super) fn must_wait(error: &PmlError) -> bool {
     matches!(error, PmlError::InjectFull { .. })
 }
 
 /// The number for a message that was not injected: there is no entry that could report it.
 #[cold]
-fn inject_error(error: &PmlError) -> Errno {
+pub(super) fn inject_error(error: &PmlError) -> Errno {
     Errno(match error {
         error if must_wait(error) => FI_EAGAIN,
         PmlError::PeerLost { .. } | PmlError::NoRail { .. } => FI_EHOSTUNREACH,

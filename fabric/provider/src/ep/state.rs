@@ -39,6 +39,12 @@ impl Space {
         (space, EndpointNumber(context as u8))
     }
 
+    /// The endpoint that a context is to.
+    #[inline(always)]
+    pub(crate) const fn target(context: u16) -> u8 {
+        (context >> 8) as u8 & 0x7f
+    }
+
     /// The context of a receive of an endpoint, whose messages come from any.
     #[inline(always)]
     pub(crate) const fn receives(self, to: EndpointNumber) -> u16 {
@@ -115,6 +121,26 @@ impl Side {
     }
 }
 
+/// Reads, or writes, of peers' memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accesses {
+    /// Whether the endpoint has them.
+    pub(crate) offered: bool,
+    /// The counter of them.
+    pub(crate) counter: CounterIndex,
+}
+
+impl Accesses {
+    /// Those of an endpoint with these capabilities, which name them, or no direction at all.
+    const fn of(caps: u64, named: u64) -> Self {
+        const DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+        Self {
+            offered: caps & FI_RMA != 0 && (caps & named != 0 || caps & DIRECTIONS == 0),
+            counter: CounterIndex::NONE,
+        }
+    }
+}
+
 /// What the domain keeps of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
@@ -135,6 +161,13 @@ pub(crate) struct Endpoint {
     /// Sends under way, and how many there may be.
     pub(crate) under_way: u32,
     pub(crate) most_under_way: u32,
+    /// Those of them that are reads and writes of peers' memory.
+    pub(crate) accesses: u32,
+    /// Whether reads and writes may begin, with the counters of each.
+    pub(crate) reads: Accesses,
+    pub(crate) writes: Accesses,
+    /// Whether it has messages, or reads and writes alone.
+    pub(crate) has_messages: bool,
     /// Receives under way that the client may count on.
     pub(crate) most_receives: u32,
     /// Messages that were claimed, by the context of the call.
@@ -150,6 +183,10 @@ impl Endpoint {
         Self {
             sends: Side::new(both || caps & FI_SEND != 0),
             receives: Side::new(both || caps & FI_RECV != 0),
+            accesses: 0,
+            reads: Accesses::of(caps, FI_READ),
+            writes: Accesses::of(caps, FI_WRITE),
+            has_messages: caps & (FI_MSG | FI_TAGGED) != 0 || caps & FI_RMA == 0,
             vector: None,
             enabled: false,
             directed: [
@@ -188,6 +225,35 @@ impl Endpoint {
     #[inline(always)]
     pub(crate) fn receiving(&self) -> Result<Side> {
         self.ready(self.receives)
+    }
+
+    /// How reads or writes are reported, and their counter, if they may begin.
+    ///
+    /// # Errors
+    /// `FI_EOPBADSTATE` before the endpoint is enabled; `FI_EOPNOTSUPP` for one without them.
+    #[inline]
+    pub(crate) fn accessing(&self, kind: Mark) -> Result<(Side, CounterIndex)> {
+        let accesses = match kind {
+            Mark::READ => self.reads,
+            _ => self.writes,
+        };
+        match self.enabled && accesses.offered {
+            true => Ok((self.sends, accesses.counter)),
+            false => Err(self.refuse()),
+        }
+    }
+
+    /// The counter of operations with this mark.
+    pub(crate) fn counter(&self, mark: Mark) -> CounterIndex {
+        if mark.is(Mark::SEND) {
+            self.sends.counter
+        } else if mark.is(Mark::READ) {
+            self.reads.counter
+        } else if mark.is(Mark::WRITE) {
+            self.writes.counter
+        } else {
+            self.receives.counter
+        }
     }
 
     /// Whether a receive from this address takes messages of all senders.
@@ -270,6 +336,27 @@ mod tests {
         let mut both = Endpoint::new(FI_MSG, [0; 2]);
         both.enabled = true;
         assert!(both.sending().is_ok() && both.receiving().is_ok());
+    }
+
+    #[test]
+    fn an_endpoint_reads_and_writes_as_its_capabilities_have_it() {
+        let [both, neither] = [(true, true), (false, false)];
+        for (caps, has) in [
+            (FI_RMA, both),
+            (FI_MSG | FI_RMA | FI_SEND, both),
+            (FI_RMA | FI_READ, (true, false)),
+            (FI_RMA | FI_WRITE | FI_REMOTE_READ, (false, true)),
+            (FI_RMA | FI_REMOTE_READ | FI_REMOTE_WRITE, neither),
+            (FI_MSG, neither),
+        ] {
+            let mut endpoint = Endpoint::new(caps, [0; 2]);
+            let before = endpoint.accessing(Mark::READ).map(|_| ());
+            assert_eq!(before, Err(Errno(FI_EOPBADSTATE)));
+            endpoint.enabled = true;
+            let may = |kind| endpoint.accessing(kind).is_ok();
+            assert_eq!((may(Mark::READ), may(Mark::WRITE)), has, "{caps:#x}");
+        }
+        assert_eq!(Space::target(Space::Tagged.context(5, EndpointNumber(9))), 5);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use libfabric_sys::*;
 
 use super::attributes::{Attributes, Hints, RX_ONLY, TX_ONLY};
-use super::offer::{DIRECTIONS, DOMAIN_CAPS, Entry, PRIMARY};
+use super::offer::{ACCESSES, DIRECTIONS, DOMAIN_CAPS, Entry, PRIMARY};
 
 /// The modes of registration that are returned where the caller offers all three: keys are then chosen here,
 /// and memory is named by its address.
@@ -46,7 +46,10 @@ fn caps(asked: &Attributes, entry: &Entry) -> u64 {
         | asked.tx.caps & !RX_ONLY
         | asked.rx.caps & !TX_ONLY
         | asked.domain.caps & DOMAIN_CAPS;
-    let mut caps = asked | offered & !(PRIMARY | DIRECTIONS);
+    let mut caps = asked | offered & !(PRIMARY | DIRECTIONS | ACCESSES);
+    if caps & FI_RMA != 0 && caps & ACCESSES == 0 {
+        caps |= offered & ACCESSES;
+    }
     if caps & DIRECTIONS == 0 {
         caps |= offered & DIRECTIONS;
     }

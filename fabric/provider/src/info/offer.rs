@@ -30,6 +30,8 @@ const CAPS: u64 = FI_MSG
     | FI_TAGGED
     | FI_SEND
     | FI_RECV
+    | FI_RMA
+    | ACCESSES
     | FI_MULTI_RECV
     | FI_DIRECTED_RECV
     | FI_SOURCE
@@ -43,13 +45,16 @@ const ON_REQUEST: u64 = FI_TAGGED_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV;
 
 /// The capabilities of which an entry has only those that the hints name, if they name any.
 pub(crate) const PRIMARY: u64 =
-    FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | ON_REQUEST;
+    FI_MSG | FI_TAGGED | FI_RMA | FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | ON_REQUEST;
 /// The directions of messages: both, where hints name none.
 pub(crate) const DIRECTIONS: u64 = FI_SEND | FI_RECV;
+/// The directions of reads and writes: all four, where hints with `FI_RMA` name none.
+pub(crate) const ACCESSES: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 /// The capabilities of a domain.
 pub(crate) const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 
-/// One sequence per peer keeps every order of messages. Completions have none (`comp_order` is 0, so that a
+/// One sequence per peer keeps every order of messages, and of reads and writes of up to the offered lengths
+/// (`max_order_*_size`); a longer one begins at its turn. Completions have none (`comp_order` is 0, so that a
 /// hint of `FI_ORDER_STRICT` or `FI_ORDER_DATA` is not met): a long message ends after short ones that were
 /// sent behind it, and its parts may come over several rails. Releases from 2.0 on have no other value.
 const ORDERS: u64 = FI_ORDER_STRICT
@@ -81,7 +86,24 @@ pub(crate) struct Entry {
 pub(crate) fn entries(config: &Config) -> Result<Vec<Entry>> {
     check_rails(config)?;
     let domain = CString::new(rail_set(config)).map_err(|_| Errno(FI_ENODATA))?;
-    Ok(vec![entry(domain)])
+    Ok(vec![entry(domain, ordered(config))])
+}
+
+/// Returns how many bytes a read or a write may have that is done at its turn, in order with all others: what
+/// is one message on every rail, and its reply, too.
+fn ordered(config: &Config) -> u64 {
+    /// Of rails of shared memory.
+    const SHARED: usize = 16 << 10;
+    /// Of all others: what fits the smallest frame.
+    const NARROW: usize = 1024;
+    /// More than what stands in front of the bytes.
+    const FRONT: usize = 256;
+    let shares = config.rails.list.get().0.iter().all(|name| name.kind() == "shm");
+    let by_rails = if shares { SHARED } else { NARROW };
+    let eager = config.pml.eager.get().map_or(usize::MAX, |size| size.0);
+    let window = config.pml.unexpected.get().0 / 4;
+    let most = by_rails.min(eager.saturating_sub(FRONT));
+    most.min(window.saturating_sub(FRONT)) as u64
 }
 
 /// Returns the rail set that the settings name, as the name of a domain.
@@ -118,9 +140,9 @@ fn check_rails(config: &Config) -> Result<()> {
     Ok(())
 }
 
-/// Returns the entry of a rail set.
-pub(crate) fn entry(domain: CString) -> Entry {
-    let usual = usual();
+/// Returns the entry of a rail set, on which reads and writes of up to `ordered` bytes are done in order.
+pub(crate) fn entry(domain: CString, ordered: u64) -> Entry {
+    let usual = usual(ordered);
     let mut most = usual;
     for caps in [&mut most.info.caps, &mut most.tx.caps, &mut most.rx.caps] {
         *caps |= ON_REQUEST;
@@ -132,7 +154,7 @@ pub(crate) fn entry(domain: CString) -> Entry {
     Entry { domain, most, usual }
 }
 
-fn usual() -> Attributes {
+fn usual(ordered: u64) -> Attributes {
     Attributes {
         info: Info {
             caps: CAPS,
@@ -145,6 +167,7 @@ fn usual() -> Attributes {
             inject_size: limits::INJECT as u64,
             size: limits::SENDS as u64,
             iov_limit: limits::PIECES as u64,
+            rma_iov_limit: limits::PIECES as u64,
             ..Tx::default()
         },
         rx: Rx {
@@ -159,6 +182,9 @@ fn usual() -> Attributes {
             protocol: u64::from(PROTOCOL),
             protocol_version: PROTOCOL_VERSION,
             max_msg_size: limits::MESSAGE,
+            max_order_raw_size: ordered,
+            max_order_war_size: ordered,
+            max_order_waw_size: ordered,
             mem_tag_format: u64::MAX,
             tx_ctx_cnt: 1,
             rx_ctx_cnt: 1,

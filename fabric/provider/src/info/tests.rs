@@ -9,10 +9,10 @@ use super::offer::{self, Entry};
 use super::rules::{Judge, Rule, check};
 
 fn shm() -> Entry {
-    offer::entry(c"shm".to_owned())
+    offer::entry(c"shm".to_owned(), 1024)
 }
 
-/// An entry that offers one-sided operations too, in an order up to some lengths.
+/// An entry that offers atomics too, in an order up to some lengths.
 fn one_sided() -> Entry {
     let mut entry = shm();
     for attributes in [&mut entry.most, &mut entry.usual] {
@@ -21,7 +21,7 @@ fn one_sided() -> Entry {
             &mut attributes.tx.caps,
             &mut attributes.rx.caps,
         ] {
-            *caps |= FI_RMA | FI_ATOMIC;
+            *caps |= FI_ATOMIC;
         }
         attributes.ep.max_order_raw_size = 4096;
         attributes.ep.max_order_war_size = 64;

@@ -12,6 +12,9 @@ pub(crate) const IGNORE: u64 = 0xffff_0000_0000;
 /// The data of those that have some.
 const DATA: u64 = 5;
 
+/// The key of the memory that each end has registered.
+const KEY: u64 = 7;
+
 /// What an endpoint is opened with.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wants {
@@ -42,6 +45,7 @@ pub(crate) struct End {
     vector: *mut fid_av,
     queue: *mut fid_cq,
     counters: [*mut fid_cntr; 2],
+    memory: *mut fid_mr,
     endpoint: *mut fid_ep,
     peer: fi_addr_t,
     from: fi_addr_t,
@@ -165,19 +169,26 @@ impl End {
         }
         // SAFETY: the endpoint is open.
         good("fi_enable", unsafe { fi_enable(endpoint) });
+        let room = vec![0; length].leak().as_mut_ptr();
+        // SAFETY: the domain is open, and the memory lives as long as the process.
+        let memory = opened("fi_mr_reg", |to| unsafe {
+            let access = FI_REMOTE_READ | FI_REMOTE_WRITE;
+            fi_mr_reg(domain, room.cast(), length, access, 0, KEY, 0, to, null)
+        });
         Self {
             fabric,
             domain,
             vector,
             queue,
             counters,
+            memory,
             endpoint,
             peer: FI_ADDR_NOTAVAIL,
             from: FI_ADDR_UNSPEC,
             ignore: if wants.exact { 0 } else { IGNORE },
             names_senders: wants.sources,
             bytes: vec![7; length].leak(),
-            room: vec![0; length].leak().as_mut_ptr(),
+            room,
         }
     }
 
@@ -279,6 +290,49 @@ impl End {
         });
     }
 
+    /// Writes into the peer's memory by fi_write.
+    pub(crate) fn write(&self) {
+        let (from, length, null) = (self.bytes.as_ptr().cast(), self.bytes.len(), ptr::null_mut());
+        // SAFETY: the memory lives as long as the process.
+        self.retry(|| unsafe {
+            call!(
+                self.endpoint,
+                rma.write(from, length, null, self.peer, 0, KEY, null)
+            )
+        });
+    }
+
+    /// Writes by fi_writedata.
+    pub(crate) fn write_data(&self) {
+        let (from, length, null) = (self.bytes.as_ptr().cast(), self.bytes.len(), ptr::null_mut());
+        // SAFETY: the memory lives as long as the process.
+        self.retry(|| unsafe {
+            call!(
+                self.endpoint,
+                rma.writedata(from, length, null, DATA, self.peer, 0, KEY, null)
+            )
+        });
+    }
+
+    /// Writes by fi_inject_write.
+    pub(crate) fn inject_write(&self) {
+        let (from, length) = (self.bytes.as_ptr().cast(), self.bytes.len());
+        // SAFETY: the memory lives as long as the process.
+        self.retry(|| unsafe { call!(self.endpoint, rma.inject(from, length, self.peer, 0, KEY)) });
+    }
+
+    /// Reads the peer's memory by fi_read.
+    pub(crate) fn read(&self) {
+        let (room, length, null) = (self.room.cast(), self.bytes.len(), ptr::null_mut());
+        // SAFETY: the memory lives as long as the process.
+        self.retry(|| unsafe {
+            call!(
+                self.endpoint,
+                rma.read(room, length, null, self.peer, 0, KEY, null)
+            )
+        });
+    }
+
     /// Makes progress; no entry is read.
     pub(crate) fn advance(&self) {
         // SAFETY: no entry is read.
@@ -311,6 +365,7 @@ impl End {
             self.endpoint.cast(),
             self.counters[0].cast(),
             self.counters[1].cast(),
+            self.memory.cast(),
             self.queue.cast(),
             self.vector.cast::<fid>(),
             self.domain.cast(),

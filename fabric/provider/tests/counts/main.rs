@@ -142,6 +142,12 @@ counts! {
     unexpected_4096: Wants::default(), Way::Unexpected, 4096;
     selective_8: Wants { selective: true, ..Wants::default() }, Way::Injected, 8;
     counted_8: Wants { counters: true, ..Wants::default() }, Way::Tagged, 8;
+    written_8: Wants::default(), Way::Written, 8;
+    written_4096: Wants::default(), Way::Written, 4096;
+    written_with_data_8: Wants::default(), Way::WrittenWithData, 8;
+    inject_written_8: Wants::default(), Way::InjectWritten, 8;
+    read_8: Wants::default(), Way::Read, 8;
+    read_4096: Wants::default(), Way::Read, 4096;
     with_senders_8: Wants { sources: true, ..Wants::default() }, Way::Tagged, 8;
 }
 

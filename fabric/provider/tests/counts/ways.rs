@@ -15,6 +15,14 @@ pub(crate) enum Way {
     WithData,
     /// fi_tsend, before the fi_trecv.
     Unexpected,
+    /// fi_write, whose end is read by its caller.
+    Written,
+    /// fi_writedata, whose data are read at the other end.
+    WrittenWithData,
+    /// fi_inject_write, whose end is no entry.
+    InjectWritten,
+    /// fi_read, whose end is read by its caller.
+    Read,
 }
 
 impl Way {
@@ -31,17 +39,37 @@ impl Way {
             Self::Untagged => end.send(),
             Self::Injected => end.inject_tagged(),
             Self::WithData => end.send_tagged_data(),
+            Self::Written => end.write(),
+            Self::WrittenWithData => end.write_data(),
+            Self::InjectWritten => end.inject_write(),
+            Self::Read => end.read(),
         }
-        if self != Self::Injected {
+        if !matches!(self, Self::Injected | Self::InjectWritten) {
             end.read_entry(other);
         }
     }
 }
 
 impl Couple {
-    /// One message, from the first end to the second; they change places.
+    /// One message, read or write, from the first end to the second; they change places.
     pub(crate) fn exchange(&mut self, way: Way) {
         let [from, to] = &mut self.ends;
+        if matches!(
+            way,
+            Way::Written | Way::WrittenWithData | Way::InjectWritten | Way::Read
+        ) {
+            way.send(from, to);
+            match way {
+                Way::WrittenWithData => to.read_entry(from),
+                Way::InjectWritten => {
+                    to.advance();
+                    from.advance();
+                }
+                _ => {}
+            }
+            self.ends.swap(0, 1);
+            return;
+        }
         if way == Way::Unexpected {
             way.send(from, to);
             to.advance();

@@ -34,6 +34,8 @@ pub(crate) struct Wants {
     pub(crate) set: bool,
     /// The format of addresses; 0 for any.
     pub(crate) addr_format: u32,
+    /// What registrations may need.
+    pub(crate) mr_mode: i32,
     /// The arguments of fi_getinfo(3).
     pub(crate) node: Option<CString>,
     pub(crate) service: Option<CString>,
@@ -57,6 +59,7 @@ impl Default for Wants {
             counters: false,
             set: false,
             addr_format: FI_FORMAT_UNSPEC,
+            mr_mode: 0,
             node: None,
             service: None,
             getinfo_flags: 0,
@@ -470,6 +473,7 @@ pub(crate) fn find(library: &Library, wants: &Wants) -> InfoList {
         (*entry).addr_format = wants.addr_format;
         (*entry).mode = FI_CONTEXT | FI_CONTEXT2;
         (*(*entry).ep_attr).r#type = FI_EP_RDM;
+        (*(*entry).domain_attr).mr_mode = wants.mr_mode;
         (*(*entry).domain_attr).threading = wants.threading;
         (*(*entry).domain_attr).data_progress = wants.progress;
         (*(*entry).domain_attr).resource_mgmt = FI_RM_ENABLED;

@@ -16,5 +16,6 @@ mod multi;
 mod options;
 mod pair;
 mod pingpong;
+mod rma;
 mod tagged;
 mod waits;

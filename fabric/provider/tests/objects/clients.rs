@@ -79,7 +79,7 @@ const MPICH: Request = Request {
     ..NOTHING
 };
 
-/// Requests for messages, which are met.
+/// Requests for messages, reads and writes, which are met.
 const MET: &[Request] = &[
     OPEN_MPI,
     Request {
@@ -114,6 +114,33 @@ const MET: &[Request] = &[
         mr_mode: THREE | FI_MR_ENDPOINT,
         threading: FI_THREAD_SAFE,
         av_type: FI_AV_TABLE,
+        tx_flags: FI_DELIVERY_COMPLETE,
+        resource_mgmt: FI_RM_ENABLED,
+        ..NOTHING
+    },
+    Request {
+        client: "GASNet-EX",
+        level: Level::new(1, 5),
+        caps: FI_RMA | FI_MSG | FI_MULTI_RECV,
+        mode: FI_CONTEXT,
+        mr_mode: THREE | FI_MR_ENDPOINT,
+        threading: FI_THREAD_SAFE,
+        av_type: FI_AV_TABLE,
+        tx_flags: FI_DELIVERY_COMPLETE,
+        resource_mgmt: FI_RM_ENABLED,
+        ..NOTHING
+    },
+    Request {
+        client: "MPICH 5.0.1, without atomics",
+        caps: MPICH.caps | FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE,
+        ..MPICH
+    },
+    Request {
+        client: "fabtests, fi_rma_bw",
+        caps: FI_MSG | FI_RMA,
+        mode: BOTH_CONTEXTS,
+        mr_mode: FI_MR_LOCAL | FI_MR_ENDPOINT | FI_MR_RAW | THREE,
+        threading: FI_THREAD_DOMAIN,
         tx_flags: FI_DELIVERY_COMPLETE,
         resource_mgmt: FI_RM_ENABLED,
         ..NOTHING
@@ -163,7 +190,7 @@ const REFUSED: &[(Request, &str)] = &[
             tx_flags: FI_DELIVERY_COMPLETE,
             ..NOTHING
         },
-        "info.caps wants FI_RMA FI_ATOMIC",
+        "info.caps wants FI_ATOMIC",
     ),
     (
         Request {
@@ -171,7 +198,7 @@ const REFUSED: &[(Request, &str)] = &[
             caps: MPICH.caps | FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_ATOMICS,
             ..MPICH
         },
-        "info.caps wants FI_RMA",
+        "info.caps wants FI_ATOMIC",
     ),
     (
         Request {
@@ -191,7 +218,7 @@ const REFUSED: &[(Request, &str)] = &[
             resource_mgmt: FI_RM_ENABLED,
             ..NOTHING
         },
-        "info.caps wants FI_RMA",
+        "info.caps wants FI_ATOMIC",
     ),
 ];
 

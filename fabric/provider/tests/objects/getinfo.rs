@@ -33,8 +33,11 @@ const OFFERED: u64 = FI_MSG
     | FI_DIRECTED_RECV
     | FI_SOURCE
     | FI_SOURCE_ERR
+    | FI_RMA
+    | ACCESSES
     | FI_LOCAL_COMM
     | FI_REMOTE_COMM;
+const ACCESSES: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 #[test]
 fn without_hints_everything_is_shown() {
@@ -63,7 +66,9 @@ fn no_layer_is_answered() {
 fn every_subset_of_the_capabilities_is_answered_by_itself_and_what_is_free() {
     let test = "getinfo::every_subset_of_the_capabilities_is_answered_by_itself_and_what_is_free";
     run(test, |library| {
-        for caps in subsets(OFFERED) {
+        let of_messages = subsets(OFFERED & !(FI_RMA | ACCESSES));
+        let of_memory = subsets(FI_MSG | FI_SEND | FI_SOURCE | FI_RMA | ACCESSES);
+        for caps in of_messages.chain(of_memory) {
             let mut hints = hints(&library);
             set!(hints, caps = caps);
             let info = ask(&library, &hints).unwrap();
@@ -71,12 +76,18 @@ fn every_subset_of_the_capabilities_is_answered_by_itself_and_what_is_free() {
             assert_eq!(answer & caps, caps);
             if caps != 0 {
                 let free = FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_SEND | FI_RECV;
-                assert_eq!(answer & !(caps | free), 0, "{caps:#x}: {answer:#x}");
+                let all_ways = match caps & (FI_RMA | ACCESSES) {
+                    FI_RMA => ACCESSES,
+                    _ => 0,
+                };
+                assert_eq!(answer & !(caps | free | all_ways), 0, "{caps:#x}: {answer:#x}");
+                assert_eq!(answer & all_ways, all_ways, "{caps:#x}: {answer:#x}");
             }
             let (tx, rx) = (get!(info, tx_attr.caps), get!(info, rx_attr.caps));
             assert_eq!((tx | rx) & !answer, 0);
             assert_eq!(tx & (FI_RECV | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE), 0);
-            assert_eq!(rx & FI_SEND, 0);
+            assert_eq!(tx & (FI_REMOTE_READ | FI_REMOTE_WRITE), 0);
+            assert_eq!(rx & (FI_SEND | FI_READ | FI_WRITE), 0);
             assert_eq!(
                 (tx & answer & FI_TAGGED, rx & FI_TAGGED),
                 (caps_or_all(caps) & FI_TAGGED, tx & FI_TAGGED)
@@ -203,6 +214,10 @@ const SPOILT: &[(&str, Spoil)] = &[
     ("ep_attr.max_msg_size wants", |hints| {
         set!(hints, ep_attr.max_msg_size = usize::MAX)
     }),
+    ("ep_attr.max_order_waw_size wants", |hints| {
+        set!(hints, caps = FI_RMA);
+        set!(hints, ep_attr.max_order_waw_size = 1 << 20)
+    }),
     ("ep_attr.tx_ctx_cnt wants", |hints| {
         set!(hints, ep_attr.tx_ctx_cnt = FI_SHARED_CONTEXT)
     }),
@@ -218,8 +233,8 @@ const SPOILT: &[(&str, Spoil)] = &[
     ("tx_attr.iov_limit wants 5,", |hints| {
         set!(hints, tx_attr.iov_limit = 5)
     }),
-    ("tx_attr.rma_iov_limit wants 1,", |hints| {
-        set!(hints, tx_attr.rma_iov_limit = 1)
+    ("tx_attr.rma_iov_limit wants 5,", |hints| {
+        set!(hints, tx_attr.rma_iov_limit = 5)
     }),
     ("tx_attr.op_flags wants FI_COMMIT_COMPLETE,", |hints| {
         set!(hints, tx_attr.op_flags = FI_COMMIT_COMPLETE);

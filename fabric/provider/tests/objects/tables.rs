@@ -440,20 +440,9 @@ fn endpoints(called: &mut Called, all: &Everything) {
     });
 }
 
-/// Reads, writes, atomics and collectives.
+/// Atomics and collectives.
 fn not_offered(called: &mut Called, ep: *mut fid_ep) {
     let (kind, op, len) = (NUMBER as u32, NUMBER as u32, usize::MAX);
-    refusals!(called, ep, rma: fi_ops_rma {
-        read(null(), len, null(), ALL, ALL, ALL, null());
-        readv(null(), null(), len, ALL, ALL, ALL, null());
-        readmsg(null(), ALL);
-        write(null(), len, null(), ALL, ALL, ALL, null());
-        writev(null(), null(), len, ALL, ALL, ALL, null());
-        writemsg(null(), ALL);
-        inject(null(), len, ALL, ALL, ALL);
-        writedata(null(), len, null(), ALL, ALL, ALL, ALL, null());
-        injectdata(null(), len, ALL, ALL, ALL, ALL);
-    });
     refusals!(called, ep, atomic: fi_ops_atomic {
         write(null(), len, null(), ALL, ALL, ALL, kind, op, null());
         writev(null(), null(), len, ALL, ALL, ALL, kind, op, null());
@@ -486,7 +475,8 @@ fn not_offered(called: &mut Called, ep: *mut fid_ep) {
     });
 }
 
-/// Messages of both spaces: without an address, too long, in too many pieces, with wrong flags.
+/// Messages of both spaces, reads and writes: without an address, too long, in too many pieces, with wrong
+/// flags.
 fn messages(called: &mut Called, all: &Everything) {
     let (len, me) = (usize::MAX, all.insert_oneself());
     let mut memory = [0_u8; 8];
@@ -499,6 +489,8 @@ fn messages(called: &mut Called, all: &Everything) {
     let iov = pieces.as_ptr();
     let (message, tagged): (fi_msg, fi_msg_tagged) = (Layout::zeroed(), Layout::zeroed());
     let (message, tagged) = (&raw const message, &raw const tagged);
+    let memory: fi_msg_rma = Layout::zeroed();
+    let memory = &raw const memory;
     for (ep, refusal) in [(all.endpoint.0, FI_EINVAL), (all.bare.0, FI_EOPBADSTATE)] {
         calls!(called, ep, fid_ep.msg: fi_ops_msg {
             recv(start, 8, null(), 77, null()) = -refusal;
@@ -534,6 +526,27 @@ fn messages(called: &mut Called, all: &Everything) {
             senddata(start, 8, null(), ALL, 77, ALL, null()) = -refusal;
             injectdata(start, 4097, ALL, me, ALL) = -FI_EMSGSIZE;
             injectdata(start, 8, ALL, 77, ALL) = -refusal;
+        });
+        calls!(called, ep, fid_ep.rma: fi_ops_rma {
+            read(start, 8, null(), 77, 0, 7, null()) = -refusal;
+            read(start, len, null(), me, ALL, ALL, null()) = -FI_EMSGSIZE;
+            readv(null(), null(), len, me, 0, 7, null()) = -FI_EINVAL;
+            readmsg(memory, ALL) = -FI_EBADFLAGS;
+            readmsg(memory, FI_REMOTE_CQ_DATA) = -FI_EOPNOTSUPP;
+            readmsg(memory, 0) = -FI_EINVAL;
+            readmsg(null(), 0) = -FI_EINVAL;
+            write(start, 8, null(), 77, 0, 7, null()) = -refusal;
+            writev(iov, null(), 2, me, 0, 7, null()) = -FI_EMSGSIZE;
+            writev(null(), null(), len, me, 0, 7, null()) = -FI_EINVAL;
+            writemsg(memory, ALL) = -FI_EBADFLAGS;
+            writemsg(memory, FI_COMMIT_COMPLETE) = -FI_EOPNOTSUPP;
+            writemsg(memory, 0) = -FI_EINVAL;
+            writemsg(null(), 0) = -FI_EINVAL;
+            inject(start, 8, 77, 0, 7) = -refusal;
+            inject(start, len, me, 0, 7) = -FI_EMSGSIZE;
+            writedata(start, 8, null(), ALL, 77, 0, 7, null()) = -refusal;
+            injectdata(start, 4097, ALL, me, 0, 7) = -FI_EMSGSIZE;
+            injectdata(start, 8, ALL, 77, 0, 7) = -refusal;
         });
     }
     // Longer than any message, in one piece and in two.
