@@ -95,7 +95,7 @@ impl Core {
     pub(crate) fn keep_charge(&mut self, rank: Rank, charge: u64) {
         let peer = &mut self.peers[rank];
         peer.keep(charge);
-        let most = self.config.hard_window + self.config.window + peer.solicited();
+        let most = self.config.hard_window + self.config.window + self.rma.solicited(rank);
         if peer.kept() > most && !self.hot[rank].is(about::SELF) {
             self.fail_peer(rank, LostReason::Flood);
         }
@@ -105,6 +105,6 @@ impl Core {
     /// have requested.
     #[inline]
     pub(crate) fn reorder_limit(&self, rank: Rank) -> u64 {
-        (self.config.hard_window + self.config.window + self.peers[rank].solicited()) / ENVELOPE
+        (self.config.hard_window + self.config.window + self.rma.solicited(rank)) / ENVELOPE
     }
 }

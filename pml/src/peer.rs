@@ -19,8 +19,6 @@ pub(crate) struct Peer {
     reported: u64,
     /// What kept and held messages were charged.
     kept: u64,
-    /// What replies may be charged that we have requested of it.
-    solicited: u64,
 }
 // Memory per idle peer (design, section 10): at most 1 KiB in `btl` and `pml`.
 const _: () = assert!(size_of::<Hot>() + size_of::<Peer>() + 2 * size_of::<Path>() <= 384);
@@ -54,21 +52,6 @@ impl Peer {
     /// A message is not kept any more.
     pub(crate) fn release(&mut self, charge: u64) {
         self.kept -= charge;
-    }
-
-    /// Returns what replies may be charged that we have requested of it.
-    pub(crate) fn solicited(&self) -> u64 {
-        self.solicited
-    }
-
-    /// A reply is requested of it that may be charged this.
-    pub(crate) fn solicit(&mut self, charge: u64) {
-        self.solicited += charge;
-    }
-
-    /// A reply is not waited for any more.
-    pub(crate) fn unsolicit(&mut self, charge: u64) {
-        self.solicited = self.solicited.saturating_sub(charge);
     }
 
     /// Returns why the peer is lost, if it is.

@@ -206,7 +206,7 @@ impl Core {
     pub(crate) fn solicit(&mut self, id: RequestId, rank: Rank, length: u64) {
         let solicited = ENVELOPE + reply_charge(&self.config, length);
         self.rma.record(id.index()).solicited = solicited;
-        self.peers[rank].solicit(solicited);
+        self.rma.solicit(rank, solicited);
     }
 
     /// Whether a reply of this length is one message.

@@ -94,6 +94,8 @@ pub(crate) struct Rma {
     windows: Windows,
     /// By the place of the request.
     records: Vec<OperationRecord>,
+    /// By rank, as far as replies were ever requested: what those may be charged that are waited for.
+    solicited: Vec<u64>,
     notices: VecDeque<(Notice, Asker)>,
     /// Answers that have not been offered to a rail: the next pass does it.
     answers: Vec<(AnswerHeader, Asker)>,
@@ -108,8 +110,31 @@ impl Rma {
         &mut self.records[index.at()]
     }
 
+    /// Returns what replies of a peer may be charged that we have requested.
+    pub(crate) fn solicited(&self, rank: Rank) -> u64 {
+        self.solicited.get(rank.index()).copied().unwrap_or(0)
+    }
+
+    /// A reply is requested of a peer that may be charged this.
+    fn solicit(&mut self, rank: Rank, charge: u64) {
+        if self.solicited.len() <= rank.index() {
+            self.solicited.resize(rank.index() + 1, 0);
+        }
+        self.solicited[rank.index()] += charge;
+    }
+
+    /// A reply is not waited for any more.
+    fn unsolicit(&mut self, rank: Rank, charge: u64) {
+        if let Some(solicited) = self.solicited.get_mut(rank.index()) {
+            *solicited = solicited.saturating_sub(charge);
+        }
+    }
+
     /// The notices of a peer, and answers to it, mean nothing any more.
     pub(crate) fn forget(&mut self, rank: Rank) {
+        if let Some(solicited) = self.solicited.get_mut(rank.index()) {
+            *solicited = 0;
+        }
         self.notices.retain(|(notice, _)| notice.rank != rank);
         self.answers.retain(|(_, asker)| asker.rank != rank);
     }
@@ -136,7 +161,7 @@ impl Core {
             }
         } else if marks & mark::FETCH != 0 {
             let solicited = std::mem::take(&mut self.rma.record(index).solicited);
-            self.peers[rank].unsolicit(solicited);
+            self.rma.unsolicit(rank, solicited);
             if outcome == Outcome::SendAborted {
                 return Some(Outcome::WindowClosed);
             }
