@@ -20,6 +20,8 @@ use nix::sys::signal::{SigSet, SigmaskHow};
 const TICK: Duration = Duration::from_micros(500);
 /// A wait that goes on is looked at this often.
 const PARKED: Duration = Duration::from_millis(100);
+/// Rounds in which nothing is found and no sleep can begin, before the thread rests for a tick.
+const ROUNDS: u32 = 64;
 /// Looks without letting a call in between.
 const LOOKS: usize = 16;
 
@@ -44,9 +46,9 @@ pub trait Progress {
     /// Makes a bounded pass. Returns the work found.
     fn look(&self) -> usize;
 
-    /// Sleeps, without the lock, until a look may find something or a call is made. Returns at once when
-    /// there is something.
-    fn sleep(&self);
+    /// Sleeps, without the lock, until a look may find something or a call is made. Returns `false` at once
+    /// when there may be something already, and where no sleep is possible.
+    fn sleep(&self) -> bool;
 }
 
 /// A thread that was started.
@@ -140,6 +142,7 @@ impl Pause {
 fn run(on: &impl Progress, pause: &Pause) {
     // The call that starts it is one.
     let mut seen = None;
+    let mut fruitless = 0;
     while let Some(calls) = on.calls() {
         if calls.waits {
             pause.park(on);
@@ -149,9 +152,15 @@ fn run(on: &impl Progress, pause: &Pause) {
             pause.rest(TICK);
             on.keep();
         } else if (0..LOOKS).all(|_| on.look() > 0) {
+            fruitless = 0;
             std::thread::yield_now();
+        } else if on.sleep() {
+            fruitless = 0;
+        } else if fruitless < ROUNDS {
+            fruitless += 1;
         } else {
-            on.sleep();
+            // Sends wait for a peer that makes no calls, or there is nothing to sleep on.
+            pause.rest(TICK);
         }
     }
 }
@@ -171,6 +180,8 @@ mod tests {
         calls: AtomicBool,
         made: AtomicU64,
         waits: AtomicBool,
+        /// Whether no sleep is possible.
+        awake: AtomicBool,
         kept: AtomicU32,
         looks: AtomicU32,
         work: AtomicU32,
@@ -199,9 +210,13 @@ mod tests {
             )
         }
 
-        fn sleep(&self) {
+        fn sleep(&self) -> bool {
             self.sleeps.fetch_add(1, Ordering::SeqCst);
+            if self.awake.load(Ordering::SeqCst) {
+                return false;
+            }
             std::thread::sleep(Duration::from_micros(100));
+            true
         }
     }
 
@@ -250,6 +265,20 @@ mod tests {
         library.waits.store(false, Ordering::SeqCst);
         thread.waits_have_ended();
         until(|| library.sleeps.load(Ordering::SeqCst) > 0);
+        library.over.store(true, Ordering::SeqCst);
+        thread.join();
+    }
+
+    #[test]
+    fn it_rests_where_no_sleep_is_possible_and_nothing_is_found() {
+        let library = Arc::new(Library::default());
+        library.awake.store(true, Ordering::SeqCst);
+        let thread = start(&library);
+        until(|| library.sleeps.load(Ordering::SeqCst) > ROUNDS);
+        let before = library.looks.load(Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(50));
+        let looks = library.looks.load(Ordering::SeqCst) - before;
+        assert!(looks < 1000, "{looks} looks in a hundred ticks");
         library.over.store(true, Ordering::SeqCst);
         thread.join();
     }

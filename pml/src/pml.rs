@@ -437,6 +437,11 @@ impl<M: Message> Pml<M> {
         let mut work = 0;
         while let Some(queued) = self.core.peers[rank].backlog.first_send() {
             let launch = match queued {
+                // It was given up, and its place may be another one's.
+                Queued::Send(id) if self.core.requests.get(id).is_none() => {
+                    self.core.peers[rank].backlog.pop_send();
+                    continue;
+                }
                 Queued::Send(id) => self.launch(rank, id),
                 Queued::Data(data) => self.launch_data(rank, data),
             };

@@ -13,6 +13,7 @@ use libfabric_sys::{FI_EAGAIN, FI_LOG_DOMAIN};
 use crate::domain::{Domain, State};
 use crate::errno::{Errno, Result};
 use crate::log;
+use crate::sleep::Nap;
 
 /// The name of the thread, and of what it does, in the log.
 const NAME: &str = "doorbell-auto";
@@ -107,15 +108,13 @@ impl Progress for Charge {
         usize::from(found.unwrap_or(false))
     }
 
-    fn sleep(&self) {
+    fn sleep(&self) -> bool {
         let prepared = self.work(|state| {
             let auto = self.domain().auto()?;
             let is_over = auto.stop.load(Ordering::SeqCst) || auto.waiting.load(Ordering::SeqCst) > 0;
             if is_over { None } else { state.nap() }
         });
-        if let Some(Some(nap)) = prepared {
-            nap.sleep();
-        }
+        prepared.flatten().map(Nap::sleep).is_some()
     }
 }
 
@@ -162,6 +161,7 @@ impl Domain {
 
     /// Notes that a call waits, which makes progress itself.
     pub(crate) fn note_waiting(&self) -> Option<Waiting<'_>> {
-        self.auto().map(Waiting::begin)
+        // In a child of a fork, another thread of the parent may have had the lock that its end takes.
+        self.auto().filter(|_| self.may_run()).map(Waiting::begin)
     }
 }

@@ -79,7 +79,8 @@ impl State {
     #[inline]
     fn sent(&mut self, operation: &Operation, status: &Status, outlet: &mut Outlet) {
         if let Some(endpoint) = self.endpoints.get_mut(operation.endpoint) {
-            endpoint.under_way -= 1;
+            // It may have the number of one that was closed before all of its operations had ended.
+            endpoint.under_way = endpoint.under_way.saturating_sub(1);
         }
         if operation.mark.is(Mark::COUNTED) {
             self.count(operation, status.length);
@@ -99,7 +100,7 @@ impl State {
     #[inline]
     fn accessed(&mut self, operation: &Operation, status: &Status, outlet: &mut Outlet) {
         if let Some(endpoint) = self.endpoints.get_mut(operation.endpoint) {
-            endpoint.accesses -= 1;
+            endpoint.accesses = endpoint.accesses.saturating_sub(1);
         }
         self.sent(operation, status, outlet);
     }
@@ -175,7 +176,7 @@ impl State {
         if operation.mark.is(Mark::SEND.and(Mark::ACCESS))
             && let Some(endpoint) = self.endpoints.get_mut(operation.endpoint)
         {
-            endpoint.under_way -= 1;
+            endpoint.under_way = endpoint.under_way.saturating_sub(1);
             endpoint.accesses -= u32::from(operation.mark.is(Mark::ACCESS));
         }
         let failure = self.failure(operation, error);

@@ -14,7 +14,7 @@ use crate::hot::about;
 use crate::pml::Pml;
 use crate::rank::Rank;
 use crate::rendezvous::receiver::ack;
-use crate::request::{Event, Outcome, RequestId, State, mark};
+use crate::request::{Event, Outcome, RequestId, RequestIndex, State, mark};
 use crate::unexpected::Envelope;
 use crate::wire::{AnswerHeader, kind};
 
@@ -153,6 +153,8 @@ impl Core {
         };
         let index = id.index();
         match state {
+            // No honest target answers what has not left.
+            State::AwaitReply if !self.has_left(index, rank) => self.counters.drops.wrong_state += 1,
             State::AwaitAnswer if marks & mark::OPERATION != 0 => self.finish(index, outcome),
             State::AwaitReply if outcome != Outcome::Ok => self.finish(index, outcome),
             State::AwaitReply => {
@@ -182,7 +184,7 @@ impl Core {
                 && slot.state() == State::AwaitReply
                 && slot.length() == envelope.length
         });
-        if waits {
+        if waits && self.has_left(id.index(), envelope.rank) {
             return self.begin(id.index(), envelope, inbound, at);
         }
         self.counters.drops.stale_request += 1;
@@ -207,6 +209,11 @@ impl Core {
         let solicited = ENVELOPE + reply_charge(&self.config, length);
         self.rma.record(id.index()).solicited = solicited;
         self.rma.solicit(rank, solicited);
+    }
+
+    /// Whether an operation that waits for its reply has left, and is not in the backlog.
+    fn has_left(&mut self, index: RequestIndex, rank: Rank) -> bool {
+        rank == self.me() || self.rma.record(index).solicited > 0
     }
 
     /// Whether a reply of this length is one message.

@@ -47,7 +47,8 @@ pub(crate) struct Windows {
 impl Windows {
     /// Opens a window, in a job of this many ranks. Returns whether its key was free.
     pub(crate) fn open(&mut self, window: WindowArgs, ranks: u32) -> bool {
-        if self.keys.contains_key(&window.key) {
+        let is_closing = self.closing.iter().any(|(key, _)| *key == window.key);
+        if is_closing || self.keys.contains_key(&window.key) {
             return false;
         }
         if self.last.len() < ranks as usize {
@@ -504,9 +505,10 @@ mod tests {
             Some(Outcome::UnknownKey),
             "not even as the last one"
         );
-        assert!(open(&mut windows, 7), "another window may have the key");
-        assert_eq!(find(&mut windows, 7), None);
+        assert!(!open(&mut windows, 7), "a window is closed by its key");
+        assert_eq!(windows.begin_close(7), Some(index));
         windows.end_close(index);
+        assert!(open(&mut windows, 7), "another window may have the key");
         assert_eq!(find(&mut windows, 7), None);
         assert_eq!(windows.begin_close(9), None);
     }

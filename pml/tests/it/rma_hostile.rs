@@ -188,6 +188,28 @@ fn answers_act_once_and_for_their_own_request() {
 }
 
 #[test]
+fn a_get_that_has_not_left_has_no_answer() {
+    let (mut pml, _) = windowed();
+    pml.rail_mut(RailId(0)).unwrap().full = true;
+    let room = empty(8);
+    let id = get(&mut pml, &room);
+    let mut reply = told(MATCH, REPLY, 0, id.to_bits(), &[]);
+    reply.extend([0xcd; 8]);
+    let forged = [answer(0, 8, id.to_bits()), answer(6, 0, id.to_bits()), reply];
+    for frame in forged {
+        let before = pml.counters().drops.total();
+        feed(&mut pml, &[frame]);
+        assert_eq!(pml.counters().drops.total(), before + 1);
+        assert!(!pml.is_done(id) && bytes(&room) == [0; 8]);
+    }
+    pml.rail_mut(RailId(0)).unwrap().full = false;
+    pml.poll();
+    feed(&mut pml, &[answer(0, 8, id.to_bits())]);
+    pml.test(id).unwrap().unwrap();
+    assert_eq!(bytes(&room), [0xab; 8]);
+}
+
+#[test]
 fn a_reply_that_nobody_waits_for_is_given_back() {
     let (mut pml, _) = windowed();
     feed(

@@ -230,6 +230,8 @@ pub(crate) struct Core {
     watched: bool,
     /// Whether the thread watches them, and was not woken yet.
     thread_sleeps: bool,
+    /// Whether there was work instead when the thread was about to watch them the last time.
+    pub(crate) thread_has_work: bool,
     /// The thread is to end.
     pub(crate) stop: bool,
     /// The interfaces are on their way out.
@@ -246,6 +248,7 @@ impl Core {
             asleep: 0,
             watched: false,
             thread_sleeps: false,
+            thread_has_work: false,
             stop: false,
             ending: false,
         }
@@ -366,8 +369,9 @@ fn watch(mut core: Guard, limit: Duration, is_thread: bool) -> Guard {
         live.member.disarm();
         live.housekeeping();
         if is_thread {
-            // It goes on at once, and so for as long as no call takes what waits: calls get their turn in
+            // It goes on soon, and so for as long as no call takes what waits: calls get their turn in
             // between.
+            core.thread_has_work = true;
             drop(core);
             std::thread::yield_now();
             core = lock();

@@ -38,16 +38,18 @@ impl Progress for Library {
         work
     }
 
-    fn sleep(&self) {
+    fn sleep(&self) -> bool {
         let mut core = lock();
         // The library ends meanwhile, or waits make progress themselves.
         if core.stop || core.waiting > 0 {
-            return;
+            return true;
         }
-        if let Some(live) = &mut core.live {
-            live.housekeeping();
-            live.member.flush();
-            drop(nap(core, None, true));
-        }
+        let Some(live) = &mut core.live else {
+            return false;
+        };
+        live.housekeeping();
+        live.member.flush();
+        core.thread_has_work = false;
+        !nap(core, None, true).thread_has_work
     }
 }

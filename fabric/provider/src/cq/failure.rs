@@ -57,6 +57,12 @@ impl Failures {
         !self.waiting.is_empty()
     }
 
+    /// Returns the number of failures.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Adds a failure, which comes before the entry of this number.
     #[cold]
     pub(crate) fn push(&mut self, next: usize, failure: Failure) {

@@ -70,10 +70,11 @@ impl Queue {
         !self.ring.is_empty() || self.failures.any()
     }
 
-    /// Whether there are as many unread entries as it holds beside those of operations under way.
+    /// Whether there are as many unread entries and failures as it holds beside those of operations under
+    /// way.
     #[inline(always)]
     pub(crate) fn is_full(&self) -> bool {
-        self.ring.len() >= self.unread_most
+        self.ring.len() + self.failures.len() >= self.unread_most
     }
 
     /// An operation begins that will add an entry, for which there is a place from now on.
@@ -99,8 +100,8 @@ impl Queue {
     /// Adds an entry to the caller's memory where that reads this queue, else to the queue.
     #[inline(always)]
     pub(crate) fn add(&mut self, outlet: &mut Outlet, entry: &Entry, sender: fi_addr_t) {
-        // A queue that is read has been emptied before, so that the order is kept.
-        if outlet.takes(self.index) && self.ring.is_empty() {
+        // A queue that is read has been emptied before, so that the order is kept, unless it has failed since.
+        if outlet.takes(self.index) && self.ring.is_empty() && !self.failures.any() {
             outlet.put(self.format, entry, sender);
         } else {
             self.push(entry, sender);
@@ -279,14 +280,7 @@ mod tests {
     fn a_failure_comes_in_its_place_and_is_read_by_a_call_of_its_own() {
         let mut queue = queue(16);
         (0..20).for_each(|number| queue.push(&entry(number), 0));
-        queue.fail(Failure {
-            entry: entry(20),
-            lost: 0,
-            errno: FI_ECANCELED,
-            sender: FI_ADDR_NOTAVAIL,
-            text: None,
-            address: Vec::new(),
-        });
+        queue.fail(failed(20));
         // It keeps its place while the queue grows.
         (21..60).for_each(|number| queue.push(&entry(number), 0));
         assert_eq!(read(&mut queue, 3, |_, _| {}), Ok(vec![0, 1, 2]));
@@ -300,6 +294,45 @@ mod tests {
         let none = unsafe { queue.read_failure(Level::NEWEST, &mut failed) };
         assert_eq!(none, Err(Errno(FI_EAGAIN)));
         assert_eq!(read(&mut queue, 99, |_, _| {}), Ok((21..60).collect()));
+    }
+
+    fn failed(number: usize) -> Failure {
+        Failure {
+            entry: entry(number),
+            lost: 0,
+            errno: FI_ECANCELED,
+            sender: FI_ADDR_NOTAVAIL,
+            text: None,
+            address: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn entries_do_not_overtake_a_failure_of_the_same_pass() {
+        let mut queue = queue(16);
+        (0..3).for_each(|_| queue.accept());
+        let end = |queue: &mut Queue, outlet: &mut Outlet| {
+            queue.complete(outlet, &entry(0), 0);
+            queue.release();
+            queue.fail(failed(1));
+            queue.complete(outlet, &entry(2), 0);
+        };
+        assert_eq!(read(&mut queue, 3, end), Ok(vec![0]));
+        assert_eq!(read(&mut queue, 3, |_, _| {}), Err(Errno(FI_EAVAIL)));
+        let mut read_here = fi_cq_err_entry::zeroed();
+        // SAFETY: a whole structure.
+        assert_eq!(
+            unsafe { queue.read_failure(Level::NEWEST, &mut read_here) },
+            Ok(1)
+        );
+        assert_eq!(read(&mut queue, 3, |_, _| {}), Ok(vec![2]));
+    }
+
+    #[test]
+    fn it_is_full_by_unread_failures_too() {
+        let mut queue = queue(300);
+        (0..300).for_each(|number| queue.fail(failed(number)));
+        assert!(queue.is_full());
     }
 
     #[test]

@@ -105,6 +105,14 @@ fn a_child_that_ends_leaves_the_thread_of_its_parent_alone() {
             // SAFETY: the child closes what is its parent's, which does nothing, and exits.
             let child = unsafe { libc::fork() };
             if child == 0 {
+                let mut entry = std::mem::MaybeUninit::<fi_cq_tagged_entry>::uninit();
+                let to = entry.as_mut_ptr().cast();
+                // SAFETY: the queue is open, in the parent, and there is room for an entry.
+                let read = unsafe { fi_cq_sread(client.queue.0, to, 1, std::ptr::null(), -1) };
+                if read != -(FI_EOPBADSTATE as isize) {
+                    // SAFETY: as below.
+                    unsafe { libc::_exit(1) };
+                }
                 // SAFETY: the endpoint is open, in the parent.
                 let closed = unsafe { fi_close(client.endpoint.0.cast()) };
                 // SAFETY: nothing of the test is to run in the child.
