@@ -580,9 +580,12 @@ fn a_thread_that_blocks_does_not_spin_and_one_that_has_no_descriptor_polls_from_
         let before = fate.looks.load(Ordering::Relaxed);
         std::thread::sleep(Duration::from_secs(1));
         let looks = fate.looks.load(Ordering::Relaxed) - before;
-        // Both ends: some 20 a second each, or 50 by the timer. A loop without a pause makes a million.
-        assert!(looks > 2 && looks < 5_000, "{looks} looks, deaf: {deaf}");
-        assert!(looks < 5_000);
+        // Both ends: none where descriptors wake them, or 50 a second by the timer. A loop without a pause
+        // makes a million.
+        assert!(
+            looks < 5_000 && (looks > 2 || !deaf),
+            "{looks} looks, deaf: {deaf}"
+        );
         say(&all[0], all[1].name(), TAG + 1, b"and it is woken");
         finish(all);
     }

@@ -165,8 +165,9 @@ impl<M: Message> Pml<M> {
     /// meanwhile, through raw pointers or atomics.
     ///
     /// # Errors
-    /// [`PmlError::KeyTaken`], also while the window that had the key is being closed; [`PmlError::BadOperation`] for more than four pieces, and for a window beyond
-    /// the end of the address space.
+    /// [`PmlError::KeyTaken`], also while the window that had the key is being closed;
+    /// [`PmlError::BadOperation`] for more than four pieces, and for a window beyond the end of the address
+    /// space.
     pub fn open_window(&mut self, window: WindowArgs) -> Result<(), PmlError> {
         if window.memory.pieces() > LOANS_MOST {
             return Err(PmlError::BadOperation {

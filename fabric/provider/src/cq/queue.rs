@@ -100,7 +100,8 @@ impl Queue {
     /// Adds an entry to the caller's memory where that reads this queue, else to the queue.
     #[inline(always)]
     pub(crate) fn add(&mut self, outlet: &mut Outlet, entry: &Entry, sender: fi_addr_t) {
-        // A queue that is read has been emptied before, so that the order is kept, unless it has failed since.
+        // A queue that is read has been emptied before, so that the order is kept; a failure may have come
+        // since.
         if outlet.takes(self.index) && self.ring.is_empty() && !self.failures.any() {
             outlet.put(self.format, entry, sender);
         } else {
