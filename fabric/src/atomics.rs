@@ -5,7 +5,7 @@
 //! operation gives one or zero. An ordered CSWAP compares `operand ? target`: LT stores when the operand is
 //! less than the target. READ stores nothing.
 //!
-//! `long double` is the x87's 80 bits on x86 ([`Extended`]); its padding becomes zero where an operation
+//! `long double` is the x87's 80 bits on x86 (`Extended`); its padding becomes zero where an operation
 //! stores. On other processors it has another format, which nothing here computes with: there READ, SWAP,
 //! CSWAP and CSWAP_NE move and compare its bytes, and all other operations on it are refused
 //! ([`is_defined`]). To compute with fewer bits than C does would be worse.
