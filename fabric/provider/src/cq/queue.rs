@@ -320,12 +320,10 @@ mod tests {
         };
         assert_eq!(read(&mut queue, 3, end), Ok(vec![0]));
         assert_eq!(read(&mut queue, 3, |_, _| {}), Err(Errno(FI_EAVAIL)));
-        let mut read_here = fi_cq_err_entry::zeroed();
+        let mut found = fi_cq_err_entry::zeroed();
         // SAFETY: a whole structure.
-        assert_eq!(
-            unsafe { queue.read_failure(Level::NEWEST, &mut read_here) },
-            Ok(1)
-        );
+        let read_one = unsafe { queue.read_failure(Level::NEWEST, &mut found) };
+        assert_eq!(read_one, Ok(1));
         assert_eq!(read(&mut queue, 3, |_, _| {}), Ok(vec![2]));
     }
 
