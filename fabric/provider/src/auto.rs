@@ -134,7 +134,10 @@ impl Domain {
         let thread = Takeover::start(NAME, Charge(self)).map_err(|error| {
             log::warn(
                 FI_LOG_DOMAIN,
-                &format!("fi_domain: no thread for FI_PROGRESS_AUTO: {error}; raise `ulimit -u`, or request FI_PROGRESS_MANUAL"),
+                &format!(
+                    "fi_domain: no thread for FI_PROGRESS_AUTO: {error}; raise `ulimit -u`, or request \
+                     FI_PROGRESS_MANUAL"
+                ),
             );
             Errno(error.raw_os_error().unwrap_or(FI_EAGAIN))
         })?;

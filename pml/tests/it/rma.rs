@@ -335,8 +335,11 @@ fn what_cannot_be_is_refused_at_the_call() {
     assert!(matches!(short, Err(PmlError::BadOperation { .. })));
     let long = pml.get(get_args(1, piece(1, 0, 65), Target::Loan(memory.room())));
     assert!(matches!(long, Err(PmlError::BadOperation { .. })));
-    let nobody = pml.put_loan(Rank(9), 0, piece(1, 0, 64), memory.loan(), false);
-    assert!(matches!(nobody, Err(PmlError::NoSuchRank { rank: 9, size: 2 })));
+    let no_such_rank = pml.put_loan(Rank(9), 0, piece(1, 0, 64), memory.loan(), false);
+    assert!(matches!(
+        no_such_rank,
+        Err(PmlError::NoSuchRank { rank: 9, size: 2 })
+    ));
     nothing_is_left(&mut world);
 }
 
