@@ -79,6 +79,15 @@ impl<D: Datagram> Btl<D> {
         self.core.key = Some(key);
     }
 
+    /// Sets the key of the peer at this address, in this life, which holds for the connection to it instead of
+    /// the job's: both ends need the same one. To be called before the peer is opened; one that is open keeps
+    /// its key. Keys that wait for their peers to be opened are as many as there may be peers, at most; the
+    /// oldest is dropped for one more.
+    pub fn set_key_of(&mut self, address: &RailAddress, life: Incarnation, key: JobKey) {
+        let name = (self.core.peers.place(address), life.0);
+        self.core.peer_keys.set(name, key);
+    }
+
     /// Returns the rail's incarnation, which is published with the address.
     pub fn incarnation(&self) -> Incarnation {
         self.incarnation
@@ -170,7 +179,8 @@ impl<D: Datagram> Btl<D> {
     /// The id under which [`Btl::next_stranger`] reports this peer: that of the connection on which it sends
     /// to us.
     pub(crate) fn name_of(&self, address: &RailAddress, life: Incarnation) -> Option<Caller> {
-        let (key, ours) = (self.core.key.as_ref()?, self.driver.address());
+        let name = (self.core.peers.place(address), life.0);
+        let (key, ours) = (self.core.key_of(name)?, self.driver.address());
         if address.kind != ours.kind {
             return None;
         }
@@ -186,14 +196,16 @@ impl<D: Datagram> Btl<D> {
     ) -> Result<PeerIndex, RailError> {
         let ours = self.driver.address();
         let (us, them) = (End(&ours, self.incarnation), End(address, life));
-        let Some(key) = &self.core.key else {
+        let place = self.core.peers.place(address);
+        let name = (place, life.0);
+        let Some(key) = self.core.key_of(name) else {
             return Err(RailError::misuse(
                 "btl",
                 &self.driver.name().to_string(),
-                "has no job key yet: call `set_key` before the first `open`",
+                "has no key for this peer yet: call `set_key`, or `set_key_of`, before `open`",
             ));
         };
-        let (out, from, place) = (key.link(&us, &them), key.link(&them, &us), key.place(address));
+        let (out, from) = (key.link(&us, &them), key.link(&them, &us));
         if let Some(known) = self.core.peers.of_connection(from.connection) {
             return Ok(known);
         }
@@ -228,6 +240,7 @@ impl<D: Datagram> Btl<D> {
         }
         core.strangers.forget(id);
         let index = core.peers.open(id, place, peer);
+        core.peer_keys.opened(name, index);
         core.make_room();
         core.record(index, Event::Opened);
         Ok(index)

@@ -18,10 +18,12 @@ use crate::connectivity::Probing;
 use crate::counters::Counters;
 use crate::error::BtlError;
 use crate::framing::Framing;
+use crate::hellos::Hellos;
 use crate::key::JobKey;
 use crate::message::PollOrder;
 use crate::onesided::Operations;
 use crate::peer::about;
+use crate::peer_keys::{Name, PeerKeys};
 use crate::peer_queue::PeerQueue;
 use crate::peers::Peers;
 use crate::pooled_list::PooledLists;
@@ -45,6 +47,7 @@ pub(crate) struct Core {
     pub(crate) config: BtlConfig,
     pub(crate) counters: Counters,
     pub(crate) key: Option<JobKey>,
+    pub(crate) peer_keys: PeerKeys,
     pub(crate) phase: Phase,
 
     // Time.
@@ -55,6 +58,7 @@ pub(crate) struct Core {
     // Peers, and those that may become some.
     pub(crate) peers: Peers,
     pub(crate) strangers: Strangers,
+    pub(crate) hellos: Hellos,
     pub(crate) reconnects: Reconnects,
     pub(crate) probing: Probing,
 
@@ -102,12 +106,14 @@ impl Core {
         Ok(Self {
             counters: Counters::default(),
             key: None,
+            peer_keys: PeerKeys::new(config.max_peers),
             phase: Phase::Open,
             clock: Clock::new(poll),
             timers: Timers::new(config.max_peers)?,
             bounds: Bounds::new(&config),
             peers: Peers::new(),
             strangers: Strangers::new(),
+            hellos: Hellos::new(),
             reconnects: Reconnects::default(),
             probing: Probing::default(),
             segments: Segments::new(config.segments, framing.mtu()),
@@ -131,6 +137,11 @@ impl Core {
             longest,
             config,
         })
+    }
+
+    /// The key of the peer of this name: its own, or the job's.
+    pub(crate) fn key_of(&self, name: Name) -> Option<&JobKey> {
+        self.peer_keys.get(name).or(self.key.as_ref())
     }
 
     /// Longest message that we send.

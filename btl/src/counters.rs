@@ -51,6 +51,10 @@ counters! {
     calls_received,
     /// Peers that were down and came up again.
     revivals,
+    /// Hellos sent.
+    hellos_sent,
+    /// Hellos received for doors that are open here.
+    hellos_received,
     /// Frames received, whatever they were.
     frames_received,
     /// Acknowledgements received that repeated an earlier one.
@@ -89,6 +93,8 @@ counters! {
     dropped_malformed,
     /// Segments dropped, to come again: no room for another reassembly or answer.
     dropped_room,
+    /// Hellos dropped: as many waited to be taken as are kept.
+    dropped_hellos,
 }
 
 /// Why a frame is dropped.
@@ -116,6 +122,8 @@ pub enum Drop {
     Malformed,
     /// No room for another reassembly or answer: it will come again.
     Room,
+    /// As many hellos wait to be taken as are kept.
+    Hellos,
 }
 
 impl Drop {
@@ -133,6 +141,7 @@ impl Drop {
             Self::Window => "beyond the window",
             Self::Malformed => "malformed",
             Self::Room => "no room for it now",
+            Self::Hellos => "too many hellos wait",
         }
     }
 }
@@ -159,6 +168,7 @@ impl Counters {
             Drop::Window => &mut self.dropped_window,
             Drop::Malformed => &mut self.dropped_malformed,
             Drop::Room => &mut self.dropped_room,
+            Drop::Hellos => &mut self.dropped_hellos,
         };
         *count += 1;
     }

@@ -6,7 +6,7 @@ use zerocopy::IntoBytes;
 
 use crate::counters::Drop;
 use crate::key::FrameMac;
-use crate::wire::{BASIC, Basic, Kind, MAC, Parsed, flag, parse};
+use crate::wire::{BASIC, Basic, Kind, MAC, Parsed, VERSION, flag, parse};
 
 /// Longest frame whose length fits the header's 16 bits.
 pub(crate) const MOST_MTU: usize = 65_535;
@@ -85,6 +85,14 @@ impl Framing {
         &self.plain[..length]
     }
 
+    /// The frame of a hello, as [`Framing::finish`], but with a CRC whatever the settings are.
+    pub(crate) fn finish_hello(&mut self, header: &Basic) -> &[u8] {
+        let frame = &mut self.plain[..BASIC + usize::from(header.length.get())];
+        frame[..BASIC].copy_from_slice(header.as_bytes());
+        seal(frame, None);
+        frame
+    }
+
     /// Whether a frame is to be copied and checked before anything of it is used.
     #[inline]
     pub(crate) fn must_check(&self, parsed: &Parsed) -> bool {
@@ -121,16 +129,36 @@ impl Framing {
                 return Err(Drop::Forged);
             }
         } else {
-            if parsed.flags & flag::CRC == 0 || bytes.len() != BASIC + parsed.length {
-                return Err(Drop::Corrupt);
-            }
-            bytes[20..BASIC].fill(0);
-            if crc32c::crc32c(bytes) != parsed.check {
-                return Err(Drop::Corrupt);
-            }
+            verify_crc(&parsed, bytes)?;
         }
         Ok(parsed)
     }
+
+    /// Checks a private copy of a hello for this door: its CRC, and that it is one.
+    ///
+    /// # Errors
+    /// [`Drop::Corrupt`].
+    pub(crate) fn verify_hello(&self, bytes: &mut [u8], door: u64) -> Result<(), Drop> {
+        let parsed = parse(&SharedBytes::of(bytes))?;
+        let is_hello = parsed.kind == Kind::Hello && parsed.connection == door;
+        if !is_hello || parsed.sequence.0 != 0 || parsed.flags != VERSION << 4 | flag::CRC {
+            return Err(Drop::Corrupt);
+        }
+        verify_crc(&parsed, bytes)
+    }
+}
+
+/// Checks the CRC of a private copy of a frame.
+#[inline]
+fn verify_crc(parsed: &Parsed, bytes: &mut [u8]) -> Result<(), Drop> {
+    if parsed.flags & flag::CRC == 0 || bytes.len() != BASIC + parsed.length {
+        return Err(Drop::Corrupt);
+    }
+    bytes[20..BASIC].fill(0);
+    if crc32c::crc32c(bytes) != parsed.check {
+        return Err(Drop::Corrupt);
+    }
+    Ok(())
 }
 
 /// Writes the MAC at the end of a frame, or, without one, the CRC into its header.

@@ -1,5 +1,5 @@
-//! The key of a job, and what each ordered pair of ranks derives from it: connection id, first sequence
-//! number, MAC key.
+//! The key of a job, or of one pair of processes, and what each ordered pair derives from it: connection id,
+//! first sequence number, MAC key.
 //!
 //! ```text
 //!   BLAKE2s-256, keyed with the job key:
@@ -26,7 +26,7 @@ use doorbell_fabric::message::Incarnation;
 
 use crate::seq::Seq;
 
-/// The 32 secret bytes that all ranks of a job have. They are never shown.
+/// The 32 secret bytes that all ranks of a job have, or that one pair of processes has. They are never shown.
 #[derive(Clone)]
 pub struct JobKey([u8; 32]);
 
@@ -84,12 +84,6 @@ impl JobKey {
     pub(crate) fn mac(&self, from: &End<'_>, to: &End<'_>) -> FrameMac {
         let key = self.derive(b"mac", &[from, to]);
         FrameMac(keyed(&key))
-    }
-
-    /// A number for an address, whatever lives there.
-    pub(crate) fn place(&self, address: &RailAddress) -> u64 {
-        let out = self.derive(b"place", &[&End(address, Incarnation(0))]);
-        out[..8].iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
     }
 
     fn derive(&self, purpose: &[u8], ends: &[&End<'_>]) -> [u8; 32] {

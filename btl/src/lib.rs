@@ -29,6 +29,8 @@
 //!   counted and dropped. An incoming connection that is not open here is reported to the owner
 //!   ([`Message::stranger`](doorbell_fabric::message::Message::stranger)), and loses nothing if it is opened:
 //!   the peer keeps probing for [`BtlConfig::give_up`].
+//! * **First contact** of processes that share no key yet goes by hellos: single frames under a number that
+//!   their receiver has published, with contents that the layer above seals ([`Btl::send_hello`]).
 //! * **A peer that is down comes back** by calls: both ends begin a new life of their link, with other ids,
 //!   numbers and MAC keys, and check it with two sizes before they use it.
 //!
@@ -98,11 +100,13 @@ mod core;
 mod counters;
 mod error;
 mod framing;
+mod hellos;
 mod key;
 mod liveness;
 mod message;
 mod onesided;
 mod peer;
+mod peer_keys;
 mod peer_queue;
 mod peers;
 mod pool;

@@ -4,9 +4,11 @@
 //! its own (`reconnect.rs`), and the first one stays known, for calls alone.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hasher};
+use std::net::IpAddr;
 use std::ops::{Index, IndexMut};
 
+use doorbell_fabric::addr::{Address, RailAddress};
 use doorbell_fabric::message::PeerIndex;
 
 use crate::peer::Peer;
@@ -72,6 +74,24 @@ impl Peers {
     #[inline]
     pub(crate) fn get(&self, peer: PeerIndex) -> Option<&Peer> {
         self.all.get(peer.index())
+    }
+
+    /// A number for an address, whatever lives there. No other process has the same one.
+    pub(crate) fn place(&self, address: &RailAddress) -> u64 {
+        let hash = self.addresses.hasher();
+        match &address.address {
+            // Without the scope of an IPv6 address, as in the keys (`key.rs`).
+            Address::Inet(socket) => {
+                let ip: IpAddr = socket.ip();
+                hash.hash_one((&address.kind, ip, socket.port()))
+            }
+            Address::Native(bytes) => hash.hash_one((&address.kind, bytes)),
+        }
+    }
+
+    /// Whether a peer has this number at the driver.
+    pub(crate) fn uses(&self, driver: PeerIndex) -> bool {
+        self.all.iter().any(|peer| peer.driver() == driver)
     }
 
     /// Adds a peer, in front of those that were opened at its address before.

@@ -66,7 +66,10 @@ impl Core {
         let parsed = parse(&frame)?;
         let peer = match self.peers.recent(parsed.connection) {
             Some(peer) => peer,
-            None => self.lookup_peer(&parsed)?,
+            None => match self.lookup_peer(&parsed, frame) {
+                Ok(peer) => peer,
+                Err(outcome) => return outcome.map(|()| false),
+            },
         };
         if self.framing.must_check(&parsed) {
             return self.take_checked(peer, &parsed, frame, sink);
@@ -100,12 +103,18 @@ impl Core {
     }
 
     /// Looks up the peer of a frame by its connection id.
-    fn lookup_peer(&mut self, parsed: &Parsed) -> Result<PeerIndex, Drop> {
-        self.peers.find(parsed.connection, parsed.kind).map_err(|why| {
-            if why == NoPeer::Unknown {
-                self.on_stranger(parsed);
-            }
-            Drop::Unknown
+    ///
+    /// # Errors
+    /// The frame is of no peer, and is dropped, or taken as a hello.
+    fn lookup_peer(
+        &mut self,
+        parsed: &Parsed,
+        frame: SharedBytes<'_>,
+    ) -> Result<PeerIndex, Result<(), Drop>> {
+        let found = self.peers.find(parsed.connection, parsed.kind);
+        found.map_err(|why| match why {
+            NoPeer::Unknown => self.on_stranger(parsed, frame),
+            NoPeer::CallsOnly => Err(Drop::Unknown),
         })
     }
 
@@ -146,8 +155,11 @@ impl Core {
             }
             return self.take_segment(peer, parsed, payload, sink);
         }
-        if parsed.kind == Kind::Call {
-            return self.on_call(peer, parsed.connection, &payload).map(|()| false);
+        match parsed.kind {
+            Kind::Call => return self.on_call(peer, parsed.connection, &payload).map(|()| false),
+            // It is of no connection.
+            Kind::Hello => return Err(Drop::Kind),
+            _ => {}
         }
         self.mark_alive(peer);
         match (parsed.kind, parsed.ack) {
@@ -168,8 +180,10 @@ impl Core {
         parsed: &Parsed,
         payload: &SharedBytes<'_>,
     ) -> Result<bool, Drop> {
-        if parsed.kind == Kind::Call {
-            return self.on_call(peer, parsed.connection, payload).map(|()| false);
+        match parsed.kind {
+            Kind::Call => return self.on_call(peer, parsed.connection, payload).map(|()| false),
+            Kind::Hello => return Err(Drop::Kind),
+            _ => {}
         }
         if self.peers[peer].is(about::COMING) && !self.phase.is_closing() {
             return self.on_frame_while_coming(peer, parsed.kind, payload);
@@ -216,7 +230,9 @@ impl Core {
                 self.peers[peer].recv.set_bye(seq);
                 false
             }
-            Kind::Ack | Kind::Ping | Kind::Pong | Kind::Call => return Err(Drop::Kind),
+            Kind::Ack | Kind::Ping | Kind::Pong | Kind::Call | Kind::Hello => {
+                return Err(Drop::Kind);
+            }
         };
         let state = &mut self.peers[peer];
         state.recv.take(seq, &mut self.bitmaps);

@@ -329,7 +329,8 @@ impl Core {
     /// A new connection, of both present lives: frames of it are taken from here on, none of the one before.
     fn begin_life(&mut self, index: PeerIndex) {
         let epochs = self.reconnects.get_mut(index);
-        let Some((epochs, key)) = epochs.zip(self.key.as_ref()) else {
+        let key = self.peer_keys.of(index).or(self.key.as_ref());
+        let Some((epochs, key)) = epochs.zip(key) else {
             return;
         };
         let names = [epochs.out, epochs.from];

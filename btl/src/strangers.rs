@@ -18,10 +18,12 @@
 use std::time::Duration;
 
 use doorbell_fabric::datagram::Datagram;
+use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::Caller;
 
 use crate::btl::Btl;
 use crate::core::Core;
+use crate::counters::Drop;
 use crate::wire::{Kind, Parsed};
 
 /// Ids that are noted at most: as many as one poll receives frames.
@@ -110,18 +112,23 @@ impl Strangers {
 }
 
 impl Core {
-    /// Notes the connection of a frame that is not open here. A frame that only answers begins nothing: its
-    /// connection has ended.
+    /// Takes a frame whose connection is not open here: a hello, if it is one, or notes the connection. A
+    /// frame that only answers begins nothing: its connection has ended.
+    ///
+    /// # Errors
+    /// [`Drop`], for all but a hello that is taken.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_stranger(&mut self, parsed: &Parsed) {
+    pub(crate) fn on_stranger(&mut self, parsed: &Parsed, frame: SharedBytes<'_>) -> Result<(), Drop> {
         let begins = match parsed.kind {
+            Kind::Hello => return self.on_hello(parsed, frame),
             Kind::Frag | Kind::Chunk | Kind::Put | Kind::Get | Kind::Atomic | Kind::Ping | Kind::Call => true,
             Kind::Ack | Kind::Data | Kind::End | Kind::Bye | Kind::Pong => false,
         };
         if begins && !self.phase.is_closing() {
             self.strangers.note(parsed.connection, self.clock.now());
         }
+        Err(Drop::Unknown)
     }
 }
 

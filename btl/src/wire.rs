@@ -13,17 +13,20 @@
 //!   (at the end, 8 bytes of MAC)       BYE    nothing
 //!                                      PING, PONG  token u32 · size u32, zeros up to the size
 //!                                      CALL   life u32 · yours u32 · ask u8 · 0
+//!                                      HELLO  bytes of the layer above
 //! ```
 //!
 //! * The length is stated because a network pads short frames (as in the usNIC BTL; reference: vic, section
 //!   6.3).
-//! * ACK, PING, PONG and CALL have no sequence number: they are not acknowledged. All others are segments. In
+//! * ACK, PING, PONG, CALL and HELLO have no sequence number: they are not acknowledged. All others are segments. In
 //!   the number's place an ACK has the count of segments that came a second time, which shows the sender
 //!   which resends were spurious.
 //! * A chunk has the number of its message's first segment and the size of all but the last: its place
 //!   follows from its own number, so there is no offset to forge, and no byte can come twice.
 //! * The bitmap's bit `i` is set when `ack + 1 + i` has arrived. Bit 0 is never set.
 //! * CRC and MAC are over the whole frame, with the CRC's own field zero. A frame with a MAC has no CRC.
+//! * A HELLO is of no connection: in the place of the id is the number of a door of its receiver
+//!   (`hellos.rs`). It has a CRC and no MAC, whatever the settings, and no other flag.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -40,9 +43,10 @@ pub const VERSION: u8 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Basic {
-    /// Which pair of ranks, direction, and lives: derived from the job's key.
+    /// Which pair of ranks, direction, and lives: derived from the job's key, or the pair's. Of a HELLO the
+    /// number of the door.
     pub connection: U64,
-    /// Number of the segment; of an ACK the count of duplicates; of a PING or PONG zero.
+    /// Number of the segment; of an ACK the count of duplicates; otherwise zero.
     pub sequence: U32,
     /// Up to here everything arrived, where [`flag::ACK`] is set.
     pub ack: U32,
@@ -100,6 +104,8 @@ pub enum Kind {
     Pong = 11,
     /// The request to reconnect, or the answer to it; always on the connection id of the first lives.
     Call = 12,
+    /// A frame of first contact, whose connection id is the number of a door of its receiver.
+    Hello = 13,
 }
 
 impl Kind {
@@ -119,6 +125,7 @@ impl Kind {
             10 => Self::Ping,
             11 => Self::Pong,
             12 => Self::Call,
+            13 => Self::Hello,
             _ => return None,
         })
     }
@@ -126,14 +133,17 @@ impl Kind {
     /// Whether it has a sequence number, and is sent again until it is acknowledged.
     #[inline]
     pub const fn is_segment(self) -> bool {
-        !matches!(self, Self::Ack | Self::Ping | Self::Pong | Self::Call)
+        !matches!(
+            self,
+            Self::Ack | Self::Ping | Self::Pong | Self::Call | Self::Hello
+        )
     }
 
     /// Bytes of its own header, after the basic one.
     #[inline]
     pub const fn header(self) -> usize {
         match self {
-            Self::Ack | Self::Frag | Self::Bye => 0,
+            Self::Ack | Self::Frag | Self::Bye | Self::Hello => 0,
             Self::Chunk => size_of::<Chunk>(),
             Self::Put => size_of::<Put>(),
             Self::Get => size_of::<Get>(),
@@ -432,10 +442,10 @@ mod tests {
             frame(|basic| basic.flags = 2 << 4, 36).unwrap_err(),
             Drop::Version
         );
-        for kind in [0, 13, 255] {
+        for kind in [0, 14, 255] {
             assert_eq!(frame(|basic| basic.kind = kind, 36).unwrap_err(), Drop::Kind);
         }
-        for kind in 1..=12 {
+        for kind in 1..=13 {
             assert_eq!(Kind::of(kind).map(|kind| kind as u8), Some(kind));
         }
     }

@@ -119,11 +119,21 @@ pub trait Datagram: Rail {
     /// The receiving half.
     type Rx: Receive;
 
-    /// Makes a peer known by its published address; connected sockets are made here, for peers in use.
+    /// Makes a peer known by its published address; connected sockets are made here, for peers in use. A peer
+    /// is an address, whatever lives there: opening one again, in any incarnation, returns the same index.
     ///
     /// # Errors
     /// When the address is not one of this rail's or cannot be reached, with the reason.
     fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError>;
+
+    /// Forgets a peer: releases everything that the driver keeps of it, its sockets too. Frames that were
+    /// posted for it may be lost. The index is unknown from then on, and a later [`Datagram::open`] may give it
+    /// out again; events about the peer that were not read are dropped. An index that is unknown is ignored.
+    ///
+    /// By default the peer is kept: for drivers whose peers are those of a job from the start to the end.
+    fn forget(&mut self, peer: PeerIndex) {
+        let _ = peer;
+    }
 
     /// Returns both halves at once.
     fn split(&mut self) -> (&mut Self::Tx, &mut Self::Rx);

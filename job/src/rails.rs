@@ -9,6 +9,7 @@ mod manage;
 pub use capture::{Capture, capture_file};
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
 
 use doorbell_btl::{Btl, BtlError};
 use doorbell_fabric::addr::RailAddress;
@@ -414,5 +415,42 @@ impl Manage for AnyRail {
 
     fn place(&self) -> Place {
         each_whole!(self, rail => rail.place())
+    }
+
+    fn set_peer_key(&mut self, address: &RailAddress, life: Incarnation, key: &Key) {
+        each_whole!(self, rail => rail.set_peer_key(address, life, key));
+    }
+
+    fn hello_room(&self) -> usize {
+        each_whole!(self, rail => rail.hello_room())
+    }
+
+    fn door(&self) -> Option<SocketAddr> {
+        each_whole!(self, rail => rail.door())
+    }
+
+    fn open_door(&mut self, door: u64) {
+        each_whole!(self, rail => rail.open_door(door));
+    }
+
+    fn close_door(&mut self, door: u64) {
+        each_whole!(self, rail => rail.close_door(door));
+    }
+
+    /// A rail that was broken on purpose loses hellos.
+    fn send_hello(&mut self, address: &RailAddress, door: u64, bytes: &[u8]) -> Result<(), RailError> {
+        if self.is_broken_on_purpose() {
+            return Ok(());
+        }
+        each_whole!(self, rail => rail.send_hello(address, door, bytes))
+    }
+
+    fn next_hello(&mut self, bytes: &mut Vec<u8>) -> bool {
+        let is_broken = self.is_broken_on_purpose();
+        let mut came = each_whole!(self, rail => rail.next_hello(bytes));
+        while came && is_broken {
+            came = each_whole!(self, rail => rail.next_hello(bytes));
+        }
+        came
     }
 }

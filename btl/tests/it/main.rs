@@ -14,6 +14,7 @@ mod channels;
 mod conformance;
 mod faults;
 mod haste;
+mod hellos;
 mod hints;
 mod hostile;
 mod late;

@@ -2,10 +2,13 @@
 //! injected faults. None of it is on the path of a message.
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
 
 use doorbell_btl::{Btl, Diagnosis, JobKey};
+use doorbell_fabric::addr::{Address, RailAddress};
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::Datagram;
+use doorbell_fabric::error::RailError;
 use doorbell_fabric::message::{Incarnation, Message, PeerIndex, RailReport};
 use doorbell_fabric::pairs::Place;
 use doorbell_fabric::rail::Rail as _;
@@ -102,6 +105,48 @@ pub trait Manage: Message {
     /// Returns the report about the path to a peer, with the driver's part.
     fn rail_report(&self, peer: PeerIndex) -> RailReport {
         self.report(peer)
+    }
+
+    /// Sets the key of the peer at this address, in this life, which holds for the connection to it instead of
+    /// the job's: both ends need the same one. Before the peer is opened. Rails within a host ignore it, as
+    /// they ignore the job's.
+    fn set_peer_key(&mut self, _: &RailAddress, _: Incarnation, _: &Key) {}
+
+    /// Longest hello (a frame of first contact), in bytes; 0 for a rail that carries none.
+    fn hello_room(&self) -> usize {
+        0
+    }
+
+    /// Returns the address at which processes of other hosts can send hellos to this rail; `None` for a rail
+    /// that carries none, or that leads nowhere beyond this host.
+    fn door(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    /// Opens a door: hellos under this number are kept for [`Manage::next_hello`]. Four may be open; one more
+    /// takes the place of the oldest.
+    fn open_door(&mut self, _: u64) {}
+
+    /// Closes a door: hellos under this number are dropped, as frames of strangers are.
+    fn close_door(&mut self, _: u64) {}
+
+    /// Sends one hello to the rail at `address`, under the number of a door there. It leaves at once, may be
+    /// lost, and is not repeated. The peer need not be open, and is not opened.
+    ///
+    /// # Errors
+    /// When the rail carries no hellos, or is being closed; when the address is not one of this rail's or
+    /// cannot be reached, with the reason; when there are more bytes than [`Manage::hello_room`].
+    fn send_hello(&mut self, _: &RailAddress, _: u64, _: &[u8]) -> Result<(), RailError> {
+        let name = self.name().to_string();
+        Err(RailError::misuse("rail", &name, "carries no hellos"))
+    }
+
+    /// Takes the oldest hello that came through a door into `bytes`, which is cleared first; `false` when there
+    /// is none. To be called after polls: hellos are in no poll's count, and those that wait do not keep the
+    /// owner from sleeping.
+    fn next_hello(&mut self, bytes: &mut Vec<u8>) -> bool {
+        bytes.clear();
+        false
     }
 }
 
@@ -286,6 +331,37 @@ impl<D: ManageDriver> Manage for Btl<D> {
         let report = self.report(peer);
         let link = report.link.or_else(|| self.driver().link());
         RailReport { link, ..report }
+    }
+
+    fn set_peer_key(&mut self, address: &RailAddress, life: Incarnation, key: &Key) {
+        self.set_key_of(address, life, JobKey::from_bytes(*key.bytes()));
+    }
+
+    fn hello_room(&self) -> usize {
+        self.hello_room()
+    }
+
+    fn door(&self) -> Option<SocketAddr> {
+        match self.address().address {
+            Address::Inet(socket) => Some(socket).filter(|socket| !socket.ip().is_loopback()),
+            Address::Native(_) => None,
+        }
+    }
+
+    fn open_door(&mut self, door: u64) {
+        self.open_door(door);
+    }
+
+    fn close_door(&mut self, door: u64) {
+        self.close_door(door);
+    }
+
+    fn send_hello(&mut self, address: &RailAddress, door: u64, bytes: &[u8]) -> Result<(), RailError> {
+        self.send_hello(address, door, bytes)
+    }
+
+    fn next_hello(&mut self, bytes: &mut Vec<u8>) -> bool {
+        self.next_hello(bytes)
     }
 }
 

@@ -161,7 +161,7 @@ impl Victim {
 
     /// A frame with the right id and a length that is right, or nearly.
     fn hurt(&mut self, script: &mut Script<'_>) {
-        let (kind, flags) = (script.byte() % 12, script.byte());
+        let (kind, flags) = (script.byte() % 14, script.byte());
         let (sequence, ack) = (script.near(1) as u32, script.near(0) as u32);
         let mut payload = self.header(Kind::of(kind), script);
         let length = script.below(MTU - 24 - payload.len());
