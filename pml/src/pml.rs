@@ -33,6 +33,8 @@ const PAUSE: Duration = Duration::from_micros(20);
 pub struct Pml<M: Message> {
     pub(crate) rails: Rails<M>,
     pub(crate) core: Core,
+    /// Paths that were made while the links of their rails were down, until the next housekeeping.
+    pub(crate) late_paths: Vec<(Rank, RailId)>,
 }
 
 impl<M: Message> Pml<M> {
@@ -83,6 +85,7 @@ impl<M: Message> Pml<M> {
         Ok(Self {
             rails: Rails::new(),
             core: Core::new(config),
+            late_paths: Vec::new(),
         })
     }
 
@@ -143,9 +146,18 @@ impl<M: Message> Pml<M> {
         if paths.len() > 1 {
             self.core.watch(rank);
         }
+        if self.rails.is_down(rail) {
+            self.late_paths.push((rank, rail));
+        }
         self.core.refresh(rank);
         self.core.met(rank);
         Ok(())
+    }
+
+    /// Whether a rail has reported that its link is down, or its device gone.
+    #[must_use]
+    pub fn is_down(&self, rail: RailId) -> bool {
+        self.rails.get(rail).is_some() && self.rails.is_down(rail)
     }
 
     /// Returns a rail.
@@ -259,6 +271,9 @@ impl<M: Message> Pml<M> {
                 self.on_event(rail, event);
                 work += 1;
             }
+        }
+        if !self.late_paths.is_empty() {
+            self.break_late_paths();
         }
         if !self.core.flowing.is_empty() {
             self.look_at_flows();

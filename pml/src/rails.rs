@@ -36,6 +36,8 @@ struct RailSlot<M> {
     can: Arc<Capabilities>,
     /// The rank of each of its peers.
     ranks: Vec<Rank>,
+    /// It has reported that its link is down, or its device gone.
+    is_down: bool,
 }
 
 /// The rails of a PML.
@@ -67,6 +69,7 @@ impl<M: Message> Rails<M> {
             can: Arc::new(*rail.capabilities()),
             rail,
             ranks: Vec::new(),
+            is_down: false,
         });
         Some(RailId((self.slots.len() - 1) as u16))
     }
@@ -107,6 +110,16 @@ impl<M: Message> Rails<M> {
     /// The capabilities of a rail.
     pub(crate) fn capabilities(&self, rail: RailId) -> &Arc<Capabilities> {
         &self.slots[rail.at()].can
+    }
+
+    /// Whether a rail has reported that its link is down, or its device gone.
+    pub(crate) fn is_down(&self, rail: RailId) -> bool {
+        self.slots[rail.at()].is_down
+    }
+
+    /// Notes what a rail has reported about its link.
+    pub(crate) fn set_down(&mut self, rail: RailId, is_down: bool) {
+        self.slots[rail.at()].is_down = is_down;
     }
 
     /// Notes the rank of a peer of a rail.

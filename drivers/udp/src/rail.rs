@@ -236,7 +236,7 @@ impl UdpRail {
             (Ok(first), Ok(second)) => Ok(Some([first, second].map(Arc::new))),
             (Err(error), _) | (_, Err(error)) => {
                 let full = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
-                if error.raw_os_error().is_some_and(|code| full.contains(&code)) {
+                if error.raw_os_error().is_some_and(|code| full.contains(&code)) || !self.link.is_up() {
                     return Ok(None);
                 }
                 let address = RailAddress::inet("udp", to[0]);
@@ -259,6 +259,20 @@ impl UdpRail {
             kind,
             life,
         });
+    }
+
+    /// Emits events of the link; returns how many.
+    fn look_at_link(&mut self) -> usize {
+        let (before, now, events) = (self.events.len(), self.now, &mut self.events);
+        self.link.poll(|kind| Self::emit(events, now, Scope::Rail, kind));
+        events.len() - before
+    }
+
+    /// Whether the link is up, also where that has changed since the last look.
+    #[cold]
+    fn is_link_up_now(&mut self) -> bool {
+        self.look_at_link();
+        self.link.is_up()
     }
 
     /// Emits events about peers that answer with ICMP errors.
@@ -385,7 +399,7 @@ impl Rail for UdpRail {
 
     fn progress(&mut self, now: Time) -> Work {
         self.now = now;
-        let mut work = if self.tx.is_backed_up() {
+        let work = if self.tx.is_backed_up() {
             self.tx.flush()
         } else {
             0
@@ -399,11 +413,7 @@ impl Rail for UdpRail {
         self.rx.link_was_read();
         self.next_look = now + LINK_POLL;
         self.link.request_state_if_idle(self.rx.stats.received);
-        let before = self.events.len();
-        let events = &mut self.events;
-        self.link.poll(|kind| Self::emit(events, now, Scope::Rail, kind));
-        work += self.events.len() - before;
-        work
+        work + self.look_at_link()
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -465,7 +475,10 @@ impl Datagram for UdpRail {
         {
             return Ok(PeerIndex(known));
         }
-        if let Err(no) = self.interface.next_hop(to[0]) {
+        // While the link is down, the system has no routes over it: they come back with it.
+        if let Err(no) = self.interface.next_hop(to[0])
+            && self.is_link_up_now()
+        {
             return Err(no.into_rail_error(&self.name, address));
         }
         let peer = self.tx.paths.len() as u32;

@@ -1,6 +1,6 @@
 //! The PML as a layer over several rails ([`doorbell_paths`]): what it sends, takes back, and ends.
 
-use doorbell_fabric::event::{EventKind, RailEvent};
+use doorbell_fabric::event::{EventKind, Life, RailEvent};
 use doorbell_fabric::message::{Body, Message};
 use doorbell_paths::{
     Count, Layer, PathState, PeerPaths, Reason, Timers, Word, broken, given_back, on_event,
@@ -149,6 +149,11 @@ impl<M: Message> Pml<M> {
     #[cold]
     pub(crate) fn on_event(&mut self, rail: RailId, event: RailEvent) {
         let now = self.core.clock.now();
+        match event.kind {
+            EventKind::LinkDown | EventKind::DeviceGone => self.rails.set_down(rail, true),
+            EventKind::LinkUp => self.rails.set_down(rail, false),
+            _ => {}
+        }
         for rank in self.rails.ranks_of(rail, event.scope) {
             let peer = &self.core.peers[rank];
             let Some(at) = peer.paths.over(rail) else {
@@ -161,6 +166,20 @@ impl<M: Message> Pml<M> {
             );
             if peer.paths.is_watched() || !good {
                 on_event(self, now, rank.0, at, event.kind, event.life);
+            }
+        }
+    }
+
+    /// Handles paths that were made over rails whose links were down already: no event will report that.
+    #[cold]
+    pub(crate) fn break_late_paths(&mut self) {
+        let now = self.core.clock.now();
+        for (rank, rail) in std::mem::take(&mut self.late_paths) {
+            let Some(at) = self.core.peers.get(rank).and_then(|peer| peer.paths.over(rail)) else {
+                continue;
+            };
+            if self.rails.is_down(rail) {
+                on_event(self, now, rank.0, at, EventKind::LinkDown, Life::FIRST);
             }
         }
     }
