@@ -640,7 +640,7 @@ impl Error {
             Self::Ended { .. } => "this is a defect: please report it with the thread's message above",
             Self::Busy => "collect what the callback saw and act after the call",
             Self::Elsewhere { .. } => {
-                "run both processes on one host, and containers with one network (`--network host`)"
+                "name a rail of a network in both processes (FI_DOORBELL_RAILS or DOORBELL_RAILS=shm,udp:eth0), or run both on one host, and containers with `--network host`"
             }
             Self::Forked => {
                 "call the library in the process that joined the job; a child gets its data from there, or starts a program"

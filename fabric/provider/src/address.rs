@@ -191,14 +191,18 @@ pub(crate) enum Unusable {
 }
 
 impl Name {
-    /// Reads a name that an operation may be addressed to.
+    /// Reads a name that an operation may be addressed to; `reaches` decides which members can be met.
     ///
     /// # Errors
-    /// For bytes that are no name in the format, and for a name of another host.
-    pub(crate) fn parse(format: Format, bytes: &[u8], own_host: u64) -> Result<Self, Unusable> {
+    /// For bytes that are no name in the format, and for a name of another host that cannot be met.
+    pub(crate) fn parse(
+        format: Format,
+        bytes: &[u8],
+        reaches: impl FnOnce(&Address) -> bool,
+    ) -> Result<Self, Unusable> {
         if format == Format::Ours {
             let address = Address::parse(bytes).map_err(|error| Unusable::NoName(error.to_string()))?;
-            if address.peer().host() != own_host {
+            if !reaches(&address) {
                 return Err(Unusable::Elsewhere(address.to_string()));
             }
             return Ok(Self::Ours(address));
@@ -401,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_name_of_this_host_is_taken_and_others_are_told_apart() {
-        let parse = |format: Format, name: &SocketName| Name::parse(format, &name.write(), 1);
+        let parse = |format: Format, name: &SocketName| Name::parse(format, &name.write(), |_| true);
         let good = name("127.0.0.1", 9228, 0);
         assert_eq!(parse(Format::Inet, &good), Ok(Name::Socket(good)));
         let no_name = |result| matches!(result, Err(Unusable::NoName(_)));

@@ -164,6 +164,11 @@ impl Member {
         self.inner.resolve_again(to)
     }
 
+    /// Whether the member of an address can be met.
+    pub(crate) fn reaches(&self, to: &Address) -> bool {
+        self.inner.reaches(to)
+    }
+
     /// Returns which member has a number.
     pub(crate) fn peer(&self, rank: Rank) -> Option<PeerId> {
         self.inner.peer(rank).copied()

@@ -1,12 +1,13 @@
 //! The address of a member, and the identity of a peer that is in it.
 //!
 //! ```text
-//!   0     2        3      4         6      8      16     24      40      56
-//!   | "db" | version | flags | endpoint | check | host | name | token | doors |
+//!   0      2         3          4       6       24     32     40      56
+//!   | "db" | version | endpoint | check | doors | host | name | token |
 //! ```
 //!
 //! Numbers are little-endian. `host` identifies a network namespace of a host, `name` the desk there, and who
-//! has the `token` may call it: the address is the permission to talk. `doors`, for other hosts, is zero.
+//! has the `token` may call it: the address is the permission to talk. `doors` are where the member's rails
+//! can be reached from other hosts; the upper bit of `endpoint` states that it is one of IPv6.
 //!
 //! A member that takes a port ([`Address::of_port`]) has a name and a token that follow from the port, so
 //! that every process of its user on the host can call it: both ends check the user.
@@ -19,10 +20,14 @@ use thiserror::Error;
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::hello::{Doors, LENGTH};
+
 /// The first bytes of every address.
 const MAGIC: [u8; 2] = *b"db";
 /// The version of the layout.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The mark of a door of IPv6, beside the endpoint's number.
+const LONG_DOOR: u8 = 0x80;
 /// Number of endpoints that one member can have.
 pub const ENDPOINTS: u8 = 128;
 
@@ -40,14 +45,15 @@ const PORT_TOKEN: Token = *b"taken by a port\0";
 pub struct Address {
     magic: [u8; 2],
     version: u8,
-    flags: u8,
-    endpoint: U16,
+    endpoint: u8,
     check: U16,
+    doors: [u8; LENGTH],
     host: U64,
     name: U64,
     token: Token,
-    doors: [u8; 16],
 }
+
+const _: () = assert!(size_of::<Address>() == 56 && ENDPOINTS <= LONG_DOOR);
 
 /// Why bytes are no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -92,17 +98,18 @@ impl Address {
     pub const LENGTH: usize = size_of::<Self>();
 
     /// Makes the address of an endpoint of a member.
-    pub(super) fn new(peer: &PeerId, endpoint: u8) -> Self {
+    pub(super) fn new(peer: &PeerId, endpoint: u8, doors: &Doors) -> Self {
+        let (doors, is_long) = doors.written();
+        let mark = if is_long { LONG_DOOR } else { 0 };
         let new = Self {
             magic: MAGIC,
             version: VERSION,
-            flags: 0,
-            endpoint: U16::new(endpoint.into()),
+            endpoint: endpoint | mark,
             check: U16::ZERO,
+            doors,
             host: U64::new(peer.host),
             name: U64::new(peer.name),
             token: peer.token,
-            doors: [0; 16],
         };
         new.checked()
     }
@@ -125,8 +132,7 @@ impl Address {
             return Err(AddressError::Check);
         }
         let impossible = [
-            (found.flags != 0, "set of flags"),
-            (found.endpoint.get() >= ENDPOINTS.into(), "endpoint"),
+            (found.read_doors().is_none(), "list of doors"),
             (found.host.get() == 0, "host"),
             (found.name.get() == 0, "name"),
             (found.token == [0; 16], "token"),
@@ -141,7 +147,11 @@ impl Address {
     /// host, if there is one.
     #[must_use]
     pub fn of_port(port: NonZeroU16, endpoint: u8) -> Self {
-        Self::new(&PeerId::of_port(super::host::number(), port), endpoint)
+        Self::new(
+            &PeerId::of_port(super::host::number(), port),
+            endpoint,
+            &Doors::default(),
+        )
     }
 
     /// Returns the address as programs pass it to each other.
@@ -153,14 +163,22 @@ impl Address {
     /// Returns the endpoint's number within its member, below [`ENDPOINTS`].
     #[must_use]
     pub fn endpoint(&self) -> u8 {
-        // Below 128, as it was checked or made so.
-        self.endpoint.get() as u8
+        self.endpoint & !LONG_DOOR
+    }
+
+    /// Returns where the member can be reached from other hosts.
+    pub(super) fn doors(&self) -> Doors {
+        self.read_doors().unwrap_or_default()
+    }
+
+    fn read_doors(&self) -> Option<Doors> {
+        Doors::read(self.doors, self.endpoint & LONG_DOOR != 0)
     }
 
     /// Returns the address of another endpoint of the same member; `endpoint` is below [`ENDPOINTS`].
     #[must_use]
     pub fn with_endpoint(&self, endpoint: u8) -> Self {
-        let endpoint = U16::new(endpoint.into());
+        let endpoint = endpoint | (self.endpoint & LONG_DOOR);
         Self { endpoint, ..*self }.checked()
     }
 
@@ -244,6 +262,11 @@ impl PeerId {
         self.host
     }
 
+    /// Whether two members are on the same host.
+    pub(super) fn is_beside(&self, other: &Self) -> bool {
+        self.host == other.host
+    }
+
     /// Returns the name of its desk.
     pub(super) fn name(&self) -> u64 {
         self.name
@@ -286,25 +309,29 @@ mod tests {
         PeerId::new(0x1122_3344_5566_7788, &random)
     }
 
+    fn doors() -> Doors {
+        Doors::new(["10.0.1.2:56081", "10.0.2.2:56081"].map(|door| door.parse().unwrap()))
+    }
+
     #[test]
     fn an_address_has_these_bytes() {
         let golden = [
-            b"db\x01\x00".as_slice(),
-            &[5, 0],
-            &[0xc2, 0x59],
+            b"db\x02\x05".as_slice(),
+            &[0xf0, 0x0f],
+            &[10, 0, 1, 2, 0xdb, 0x11, 10, 0, 2, 2, 0xdb, 0x11],
+            &[0; 6],
             &[0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11],
             &[0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7],
             &[0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf],
             &[0xb0, 0xb1, 0xb2, 0xb3, 0xb4, 0xb5, 0xb6, 0xb7],
-            &[0; 16],
         ]
         .concat();
-        let address = Address::new(&peer(), 5);
+        let address = Address::new(&peer(), 5, &doors());
         assert_eq!(address.bytes(), golden);
         let parsed = Address::parse(&golden).unwrap();
         assert_eq!(parsed, address);
         assert_eq!((parsed.peer(), parsed.endpoint()), (peer(), 5));
-        assert_eq!(parsed.with_endpoint(7), Address::new(&peer(), 7));
+        assert_eq!(parsed.with_endpoint(7), Address::new(&peer(), 7, &doors()));
         let shown = format!("{address} {address:?} {:?}", address.peer());
         assert!(
             shown.starts_with("doorbell://1122334455667788/a7a6a5a4a3a2a1a0/5 "),
@@ -332,7 +359,7 @@ mod tests {
 
     #[test]
     fn every_changed_bit_is_noticed() {
-        let good = Address::new(&peer(), 5);
+        let good = Address::new(&peer(), 5, &doors());
         for bit in 0..Address::LENGTH * 8 {
             let mut bytes = good.bytes().to_vec();
             bytes[bit / 8] ^= 1 << (bit % 8);
@@ -343,13 +370,13 @@ mod tests {
     #[test]
     fn parts_that_cannot_be_are_named() {
         let refused = |change: fn(&mut Address)| {
-            let mut address = Address::new(&peer(), 5);
+            let mut address = Address::new(&peer(), 5, &doors());
             change(&mut address);
             Address::parse(address.checked().bytes()).unwrap_err()
         };
         let part = |part| AddressError::Part { part };
-        assert_eq!(refused(|at| at.flags = 1), part("set of flags"));
-        assert_eq!(refused(|at| at.endpoint = U16::new(128)), part("endpoint"));
+        assert_eq!(refused(|at| at.endpoint |= LONG_DOOR), part("list of doors"));
+        assert_eq!(refused(|at| at.doors = [0xff; LENGTH]), part("list of doors"));
         assert_eq!(refused(|at| at.host = U64::ZERO), part("host"));
         assert_eq!(refused(|at| at.name = U64::ZERO), part("name"));
         assert_eq!(refused(|at| at.token = [0; 16]), part("token"));
@@ -371,13 +398,16 @@ mod tests {
         fn random_bytes_are_no_address_and_addresses_come_back(
             bytes in proptest::collection::vec(any::<u8>(), 0..80),
             (host, random, endpoint) in (1..u64::MAX, any::<[u8; 24]>(), 0..ENDPOINTS),
+            sockets in proptest::collection::vec(any::<std::net::SocketAddr>(), 0..5),
         ) {
             // One of 2^24 blocks of 56 bytes has the magic number and the version by chance.
             prop_assert!(Address::parse(&bytes).is_err());
             let peer = PeerId::new(host, &random);
-            let address = Address::new(&peer, endpoint);
+            let doors = Doors::new(sockets);
+            let address = Address::new(&peer, endpoint, &doors);
             let parsed = Address::parse(address.bytes());
             prop_assert_eq!(parsed, Ok(address));
+            prop_assert_eq!(parsed.map(|parsed| parsed.doors()), Ok(doors));
             prop_assert_eq!(parsed.map(|parsed| (parsed.peer(), parsed.endpoint())), Ok((peer, endpoint)));
         }
     }

@@ -5,12 +5,15 @@ use std::collections::HashMap;
 use doorbell_pml::Rank;
 
 use super::address::PeerId;
+use super::hello::Doors;
 use crate::connect::PeerPath;
 
 /// What the member knows about one peer.
 #[derive(Debug)]
 struct Peer {
     id: PeerId,
+    /// Where it can be reached from other hosts.
+    doors: Doors,
     /// The peer's number of the acquaintance, once it has sent its card.
     bond: Option<u64>,
     /// Whether its end was reported to the owner.
@@ -66,6 +69,7 @@ impl Book {
         }
         self.peers[at] = Some(Peer {
             id,
+            doors: Doors::default(),
             bond: None,
             is_lost: false,
             is_owned: false,
@@ -87,6 +91,18 @@ impl Book {
             self.peers.pop();
         }
         Some(id)
+    }
+
+    /// Returns where a peer can be reached from other hosts.
+    pub(super) fn doors(&self, rank: Rank) -> Doors {
+        self.get(rank).map_or_else(Doors::default, |peer| peer.doors)
+    }
+
+    /// Sets where a peer can be reached from other hosts.
+    pub(super) fn set_doors(&mut self, rank: Rank, doors: Doors) {
+        if let Some(peer) = self.get_mut(rank) {
+            peer.doors = doors;
+        }
     }
 
     /// Returns the number that a peer gave the acquaintance.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::address::{PeerId, Token};
 use crate::meet::tcp::shown;
-use crate::meet::{MOST_RAILS, RankInfo};
+use crate::meet::{Key, MOST_RAILS, RankInfo};
 
 /// Longest card, in bytes.
 pub(super) const LONGEST: usize = 64 << 10;
@@ -76,6 +76,8 @@ pub struct Card {
     pub(super) bond: u64,
     /// Its rails, and the settings that both ends must have alike. The ranks in it have no meaning here.
     pub(super) info: RankInfo,
+    /// The key of the connections with it, where the two have agreed on one. It is not on the card.
+    pub(super) key: Option<Key>,
 }
 
 /// A card as it is written.
@@ -95,7 +97,12 @@ struct Written {
 
 impl Card {
     pub(super) fn new(name: Name, info: RankInfo) -> Self {
-        Self { name, bond: 0, info }
+        Self {
+            name,
+            bond: 0,
+            info,
+            key: None,
+        }
     }
 
     /// Returns the id of the card's process; `None` for one that has a random name.
@@ -171,7 +178,12 @@ impl Card {
             (None, Some(peer)) => Name::Peer(peer),
             _ => return Err(Bad::Nonsense("it names no process, or two".to_owned())),
         };
-        let card = Self { name, bond, info };
+        let card = Self {
+            name,
+            bond,
+            info,
+            key: None,
+        };
         card.check(ours).map_err(Bad::Unlike)?;
         Ok(card)
     }

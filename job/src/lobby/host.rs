@@ -7,7 +7,7 @@ use crate::meet::host_id;
 
 /// Returns the name of this network namespace of this host.
 pub(super) fn name() -> String {
-    let space = std::fs::read_link("/proc/self/ns/net").unwrap_or_default();
+    let space = std::fs::read_link("/proc/thread-self/ns/net").unwrap_or_default();
     format!("{} {}", host_id(), space.display())
 }
 

@@ -4,15 +4,16 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use doorbell_fabric::event::DownReason;
+use doorbell_fabric::rail::Rail as _;
 use doorbell_fabric::time::Time;
 use doorbell_pml::RailId;
 
 use super::card::{Card, Name};
-use super::desk::Desk;
+use super::desk::{Desk, News};
 use crate::connect::{PeerPath, RailOwner};
 use crate::error::Error;
-use crate::meet::RailEntry;
-use crate::rails::AnyRail;
+use crate::meet::{Key, RailEntry, RankInfo};
+use crate::rails::{AnyRail, Manage as _};
 
 /// The layer above the rails of a member: a Portals node, or a PML.
 pub trait MemberLayer {
@@ -57,6 +58,12 @@ pub trait MemberLayer {
     #[doc(hidden)]
     fn ended(&mut self, peer: &PeerName, now: Time, reason: DownReason);
 
+    /// Takes the news of processes of other hosts.
+    #[doc(hidden)]
+    fn news(&mut self) -> PeerNews {
+        PeerNews(Vec::new())
+    }
+
     /// Does what is due before the news of the desk are handled; returns the work done.
     fn tend(&mut self, desk: &Desk, now: Time) -> usize;
 
@@ -91,10 +98,30 @@ pub trait MemberLayer {
 #[derive(Clone, Copy, Debug)]
 pub struct PeerName(pub(super) Name);
 
+/// News of processes of other hosts.
+#[derive(Debug)]
+pub struct PeerNews(pub(super) Vec<News>);
+
 /// A layer for opening one peer, or for adding rails.
 pub(super) struct Toward<'a, L: MemberLayer> {
     pub(super) layer: &'a mut L,
     pub(super) peer: Option<L::Peer>,
+}
+
+impl<L: MemberLayer> Toward<'_, L> {
+    /// Gives the rails the key of the connections with a process that is about to be opened.
+    pub(super) fn set_key(&mut self, info: &RankInfo, key: &Key) {
+        let rails: Vec<RailId> = self.layer.each_rail().map(|(id, _)| id).collect();
+        for id in rails {
+            let Some(rail) = self.layer.rail_mut(id) else {
+                continue;
+            };
+            let wire = rail.name().wire().to_owned();
+            for entry in info.rails.iter().filter(|entry| entry.wire == wire) {
+                rail.set_peer_key(&entry.address, entry.life(), key);
+            }
+        }
+    }
 }
 
 impl<L: MemberLayer> RailOwner for Toward<'_, L> {

@@ -20,7 +20,8 @@
 //! other's card, open each other over their rails, and notice each other's end. This takes neither the
 //! launcher nor a barrier of all.
 //!
-//! A network namespace of a host counts as a host: neither abstract names nor sockets pass between two.
+//! A network namespace of a host counts as a host: neither abstract names nor sockets pass between two. A PML
+//! member meets those of other hosts in the frames of its rails ([`hello`]): its address has their doors.
 //! Processes with Portals interfaces publish their cards for other hosts in the launcher's key-value
 //! store, where the launcher speaks PMI-1 and a rail leads out of the host (`words`).
 
@@ -31,10 +32,12 @@ mod counters;
 mod desk;
 #[cfg(fuzzing)]
 pub mod fuzzing;
+mod hello;
 mod host;
 mod layer;
 mod pml;
 mod portals;
+mod remote;
 mod words;
 
 use std::io;
@@ -53,8 +56,9 @@ use self::card::Name;
 pub use self::counters::MemberCounters;
 pub use self::desk::{Desk, DeskCounts};
 use self::desk::{News, Place};
+pub use self::hello::HelloCounts;
 use self::layer::Toward;
-pub use self::layer::{MemberLayer, PeerName};
+pub use self::layer::{MemberLayer, PeerName, PeerNews};
 pub use self::pml::{PmlLayer, PmlMember};
 pub use self::portals::{PortalsLayer, PortalsMember, Taken};
 pub use self::words::finish;
@@ -173,6 +177,9 @@ impl<L: MemberLayer> Member<L> {
             layer: &mut *self.layer,
             peer: Some(peer),
         };
+        if let Some(key) = &card.key {
+            toward.set_key(&card.info, key);
+        }
         let opened = connect(&mut toward, &self.config, &self.candidates, &own, &theirs);
         opened.map(|(_, paths)| paths)
     }
@@ -186,10 +193,10 @@ impl<L: MemberLayer> Member<L> {
             self.layer.ended(&PeerName(name), now, DownReason::Control);
             count += 1;
         }
-        if !self.desk.any() {
-            return count;
+        let PeerNews(mut news) = self.layer.news();
+        if self.desk.any() {
+            news.append(&mut self.desk.take());
         }
-        let news = self.desk.take();
         count += news.len();
         for news in news {
             self.on_news(news, now);

@@ -29,7 +29,9 @@ use super::address::{Address, PeerId};
 use super::book::Book;
 use super::card::{Card, Name};
 use super::desk::{Desk, DeskCounts, Place};
-use super::layer::{MemberLayer, PeerName};
+use super::hello::HelloCounts;
+use super::layer::{MemberLayer, PeerName, PeerNews};
+use super::remote::{Remote, doors_of};
 use super::{Member, Prepared, host, io_error, prepare, prepare_over};
 use crate::config::Config;
 use crate::config::drivers::pml_config;
@@ -61,6 +63,8 @@ pub struct PmlLayer {
     pml: Pml<AnyRail>,
     own: PeerId,
     book: Book,
+    /// The first contact with members of other hosts, where a rail leads there.
+    remote: Option<Remote>,
     /// Peers with a line at the desk that a rail may make needless.
     lined: VecDeque<Rank>,
     /// Ends of peers that the owner has not taken.
@@ -102,7 +106,7 @@ impl PmlLayer {
         let is_current = self.book.is_current(rank);
         let Some(id) = self.book.remove(rank) else { return };
         if is_current {
-            desk.forget(&Name::Peer(id));
+            self.forget_name(desk, &id);
         }
         self.pml.forget(rank);
         self.lined.retain(|other| *other != rank);
@@ -110,6 +114,38 @@ impl PmlLayer {
         self.appeared.retain(|other| *other != rank);
         self.fading.retain(|other| *other != rank);
         self.troubles.remove(&rank);
+    }
+
+    /// What is known of a member by its name is over, with the calls to it.
+    fn forget_name(&mut self, desk: &Desk, id: &PeerId) {
+        match &mut self.remote {
+            Some(remote) if !self.own.is_beside(id) => remote.forget(id),
+            _ => desk.forget(&Name::Peer(*id)),
+        }
+    }
+
+    /// The same for one that has ended, but for what has been reported of another one of its name since.
+    fn end_name(&mut self, desk: &Desk, id: &PeerId) {
+        match &mut self.remote {
+            Some(remote) if !self.own.is_beside(id) => remote.over(id),
+            _ => desk.over(&Name::Peer(*id)),
+        }
+    }
+
+    /// Begins a call to a peer that something is to be sent to.
+    fn call(&mut self, desk: &Desk, rank: Rank) {
+        match (self.book.id(rank).copied(), &mut self.remote) {
+            (Some(id), _) if self.own.is_beside(&id) => desk.begin(Name::Peer(id)),
+            (Some(id), Some(remote)) => remote.begin(id, self.book.doors(rank)),
+            _ => self.pml.not_met(rank),
+        }
+    }
+
+    /// A peer may have a line at the desk.
+    fn line(&mut self, rank: Rank) {
+        if self.book.id(rank).is_some_and(|id| self.own.is_beside(id)) {
+            self.lined.push_back(rank);
+        }
     }
 
     /// The owner needs a number no more.
@@ -127,9 +163,9 @@ impl PmlLayer {
     /// A lost peer is to get another number. Its rails have to forget it before they open it again.
     fn retire(&mut self, desk: &Desk, rank: Rank) {
         if self.book.is_current(rank)
-            && let Some(id) = self.book.id(rank)
+            && let Some(id) = self.book.id(rank).copied()
         {
-            desk.over(&Name::Peer(*id));
+            self.end_name(desk, &id);
         }
         self.book.disown(rank);
         self.book.let_go(rank);
@@ -146,6 +182,9 @@ impl PmlLayer {
     /// Whether a peer has ended, though the rails have not shown it: another process may have its name. The
     /// system is queried where the owner had given the peer up, and where its line has ended.
     fn is_replaced(&self, desk: &Desk, rank: Rank, id: PeerId) -> bool {
+        if !self.own.is_beside(&id) {
+            return false;
+        }
         let name = Name::Peer(id);
         let is_given_up = self.book.is_given_up(rank);
         let is_doubtful = is_given_up || desk.suspects(&name);
@@ -201,9 +240,9 @@ impl PmlLayer {
         for rank in lost {
             self.report(rank);
             if self.book.is_current(rank)
-                && let Some(id) = self.book.id(rank)
+                && let Some(id) = self.book.id(rank).copied()
             {
-                desk.over(&Name::Peer(*id));
+                self.end_name(desk, &id);
             }
         }
     }
@@ -263,7 +302,10 @@ impl MemberLayer for PmlLayer {
     }
 
     fn add_rail(&mut self, rail: AnyRail) -> Result<(), Error> {
-        self.pml.add_rail(rail)?;
+        let id = self.pml.add_rail(rail)?;
+        if let (Some(remote), Some(rail)) = (&mut self.remote, self.pml.rail_mut(id)) {
+            remote.add(id, rail);
+        }
         Ok(())
     }
 
@@ -282,7 +324,7 @@ impl MemberLayer for PmlLayer {
             Some((rank, None)) if !self.book.is_lost(rank) => rank,
             Some((rank, Some(bond))) if bond == card.bond => {
                 // The other one of two calls at once has one more line.
-                self.lined.push_back(rank);
+                self.line(rank);
                 return None;
             }
             Some((old, _)) => {
@@ -293,6 +335,7 @@ impl MemberLayer for PmlLayer {
             None => self.appear(id)?,
         };
         self.book.set_bond(rank, card.bond);
+        self.book.set_doors(rank, doors_of(&card.info));
         Some(rank)
     }
 
@@ -300,13 +343,13 @@ impl MemberLayer for PmlLayer {
         match paths {
             Ok(paths) => {
                 self.book.set_paths(rank, paths);
-                self.lined.push_back(rank);
+                self.line(rank);
             }
             Err(error) => {
                 self.troubles.insert(rank, error.to_string());
                 self.pml.not_met(rank);
-                if let Some(id) = self.book.id(rank) {
-                    desk.forget(&Name::Peer(*id));
+                if let Some(id) = self.book.id(rank).copied() {
+                    self.forget_name(desk, &id);
                 }
             }
         }
@@ -329,18 +372,22 @@ impl MemberLayer for PmlLayer {
         }
     }
 
+    fn news(&mut self) -> PeerNews {
+        PeerNews(self.remote.as_mut().map_or_else(Vec::new, Remote::take))
+    }
+
     fn tend(&mut self, desk: &Desk, now: Time) -> usize {
         let mut work = 0;
         while let Some(rank) = self.pml.wanted() {
             work += 1;
-            match self.book.id(rank) {
-                Some(id) => desk.begin(Name::Peer(*id)),
-                None => self.pml.not_met(rank),
-            }
+            self.call(desk, rank);
         }
         if work > 0 || now >= self.next_serve {
             self.next_serve = now + SERVE_EVERY;
             desk.serve();
+            if let Some(remote) = &mut self.remote {
+                remote.serve(&mut self.pml, now);
+            }
             self.release_lines(desk);
             self.fade(desk);
         }
@@ -358,11 +405,15 @@ impl MemberLayer for PmlLayer {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        self.pml.next_deadline()
+        let remote = self.remote.as_ref().and_then(Remote::next_deadline);
+        self.pml.next_deadline().into_iter().chain(remote).min()
     }
 
     fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
         let mut ready = self.pml.must_poll() || !self.lost.is_empty() || !self.appeared.is_empty();
+        if let Some(remote) = &mut self.remote {
+            ready |= remote.collect(&mut self.pml);
+        }
         for (_, rail) in self.pml.rails_mut() {
             match rail.arm() {
                 Ok(Armed::Sleep(descriptor)) => each(descriptor),
@@ -387,6 +438,18 @@ impl MemberLayer for PmlLayer {
 }
 
 impl PmlLayer {
+    /// Whether a member can be met.
+    fn reaches(&self, to: &Address) -> bool {
+        self.own.is_beside(&to.peer()) || self.remote.is_some() && !to.doors().is_empty()
+    }
+
+    /// Keeps where a peer can be reached, while it has not sent its card.
+    fn note_doors(&mut self, rank: Rank, to: &Address) {
+        if rank != OWN && self.book.bond(rank).is_none() {
+            self.book.set_doors(rank, to.doors());
+        }
+    }
+
     /// Gives a peer that has called first a number; `None` when there are as many as there may be.
     fn appear(&mut self, id: PeerId) -> Option<Rank> {
         let rank = self.add(id).ok()?;
@@ -458,17 +521,24 @@ impl Member<PmlLayer> {
         settings.peers_most = MOST_PEERS;
         settings.sources = SOURCES;
         settings.lazy = true;
+        let give_up = *prepared.config.btl.give_up.get();
         let make = |desk: &Desk, rails: &[AnyRail]| {
             if rails.iter().any(|rail| rail.name().kind() == "shm") {
                 desk.expect_releases();
             }
+            let remote = Remote::new(own, desk.card(), rails, give_up)
+                .map_err(|reason| Error::Disagreement { reason })?;
             let mut book = Book::default();
             book.add(OWN, own);
             book.own(OWN);
+            if let Some(remote) = &remote {
+                book.set_doors(OWN, remote.doors());
+            }
             Ok(PmlLayer {
                 pml: Pml::new(settings)?,
                 own,
                 book,
+                remote,
                 lined: VecDeque::new(),
                 lost: VecDeque::new(),
                 appeared: VecDeque::new(),
@@ -485,20 +555,20 @@ impl Member<PmlLayer> {
     /// Returns the address of one of this member's endpoints, below [`super::ENDPOINTS`].
     #[must_use]
     pub fn address(&self, endpoint: u8) -> Address {
-        Address::new(&self.layer.own, endpoint)
+        Address::new(&self.layer.own, endpoint, &self.layer.book.doors(OWN))
     }
 
     /// Returns the number of the member that an address is of, which is made at the first call; no contact is
     /// made before something is to be sent. This member's own number is 0.
     ///
     /// # Errors
-    /// [`Error::Elsewhere`] for an address of another host, or of another network namespace of this one;
-    /// [`Error::Forked`]; as many peers as there may be.
+    /// [`Error::Elsewhere`] for an address of another host, or of another network namespace of this one,
+    /// where either member has no rail to other hosts; [`Error::Forked`]; as many peers as there may be.
     pub fn resolve(&mut self, to: &Address) -> Result<Rank, Error> {
         self.here()?;
         let (id, layer) = (to.peer(), &mut *self.layer);
         layer.note_losses(&self.desk);
-        if id.host() != layer.own.host() {
+        if !layer.reaches(to) {
             return Err(Error::Elsewhere {
                 peer: id.to_string(),
                 is_namespace: host::is_same_boot(id.host(), layer.own.host()),
@@ -508,6 +578,7 @@ impl Member<PmlLayer> {
             // What a lost one has sent can still be received, under the number that it was sent by.
             if layer.book.is_owned(rank) || !layer.book.is_lost(rank) || !layer.is_bare(rank) {
                 layer.book.own(rank);
+                layer.note_doors(rank, to);
                 return Ok(rank);
             }
             // It was never looked up, has gone, and has left nothing: it may be called again.
@@ -515,7 +586,14 @@ impl Member<PmlLayer> {
         }
         let rank = layer.add(id)?;
         layer.book.own(rank);
+        layer.note_doors(rank, to);
         Ok(rank)
+    }
+
+    /// Whether a member can be met: it is on this host, or both have a rail to other ones.
+    #[must_use]
+    pub fn reaches(&self, to: &Address) -> bool {
+        self.layer.reaches(to)
     }
 
     /// Does the same for an address that the owner has from its user again: a peer that is lost gets another
@@ -574,7 +652,8 @@ impl Member<PmlLayer> {
     /// Returns the address of an endpoint, below [`super::ENDPOINTS`], of the peer that has a number.
     #[must_use]
     pub fn address_of(&self, rank: Rank, endpoint: u8) -> Option<Address> {
-        Some(Address::new(self.layer.book.id(rank)?, endpoint))
+        let book = &self.layer.book;
+        Some(Address::new(book.id(rank)?, endpoint, &book.doors(rank)))
     }
 
     /// Forgets a peer: what is under way with it ends, and its number may become another peer's. It finds
@@ -660,6 +739,15 @@ impl Member<PmlLayer> {
     #[must_use]
     pub fn peers(&self) -> usize {
         self.layer.book.len()
+    }
+
+    /// Returns the counters of the hellos that came from other hosts.
+    #[must_use]
+    pub fn hello_counts(&self) -> HelloCounts {
+        self.layer
+            .remote
+            .as_ref()
+            .map_or_else(HelloCounts::default, Remote::counts)
     }
 
     /// Returns the counters of what came to the desk.

@@ -179,15 +179,15 @@ fn addresses_of_other_hosts_are_refused() {
     let changed = |at: usize| {
         let mut bytes = own.bytes().to_vec();
         bytes[at] ^= 1;
-        bytes[6..8].fill(0);
+        bytes[4..6].fill(0);
         let check = crc32c::crc32c(&bytes) as u16;
-        bytes[6..8].copy_from_slice(&check.to_le_bytes());
+        bytes[4..6].copy_from_slice(&check.to_le_bytes());
         Address::parse(&bytes).unwrap()
     };
     // The lower half is the namespace, the upper one the boot.
     for (at, is_here, words) in [
-        (8, true, "another network namespace"),
-        (15, false, "on another host"),
+        (24, true, "another network namespace"),
+        (31, false, "on another host"),
     ] {
         let address = changed(at);
         let error = member.resolve(&address).unwrap_err();

@@ -18,6 +18,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// Ends a test that hangs.
 pub(crate) const GUARD: Duration = Duration::from_secs(120);
 const ROLE: &str = "DOORBELL_TEST_MEMBER";
+/// The rails of a started process, where they are not those of this one.
+const RAILS: &str = "DOORBELL_TEST_RAILS";
 
 /// The context of tagged messages to endpoint 0.
 const CONTEXT: u16 = 1 << 15;
@@ -29,6 +31,11 @@ pub(crate) fn config() -> Config {
     // Small lanes, since some tests have thousands.
     config.set("shm.cells", "16").unwrap();
     config.set("shm.data", "128 KiB").unwrap();
+    if let Ok(rails) = std::env::var(RAILS) {
+        config.set("rails.list", &rails).unwrap();
+        // A test of silence waits for it.
+        config.set("btl.give_up", "3 s").unwrap();
+    }
     config
 }
 
@@ -238,6 +245,8 @@ impl Node {
             "counts" => {
                 let line = format!("counts {} {:?}", self.member.peers(), self.member.desk_counts());
                 self.events.push_back(line);
+                let line = format!("hellos {:?}", self.member.hello_counts());
+                self.events.push_back(line);
             }
             "files" => self.events.push_back(format!("files {}", open_files())),
             "limit" => {
@@ -351,7 +360,18 @@ impl Drop for Other {
 
 impl Other {
     pub(crate) fn start() -> Self {
-        let mut child = alone("member")
+        Self::of(alone("member"))
+    }
+
+    /// Starts one with these rails, in the network namespace of the calling thread.
+    pub(crate) fn with_rails(rails: &str) -> Self {
+        let mut command = alone("member");
+        command.env(RAILS, rails);
+        Self::of(command)
+    }
+
+    fn of(mut command: Command) -> Self {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
 
-use doorbell_job::lobby::PeerId;
+use doorbell_job::lobby::{Address, PeerId};
 use doorbell_pml::Rank;
 use libfabric_sys::{
     FI_ADDR_NOTAVAIL, FI_EHOSTUNREACH, FI_EINVAL, FI_EMFILE, FI_ENOMEM, FI_LOG_AV, fi_addr_t,
@@ -103,8 +103,8 @@ impl Vectors {
     /// # Errors
     /// `FI_EINVAL` for bytes that are no address, `FI_EHOSTUNREACH` for one of another host.
     pub(crate) fn insert(&mut self, member: &Member, of: VectorIndex, bytes: &[u8]) -> Result<fi_addr_t> {
-        let own_host = member.address(0).peer().host();
-        let name = Name::parse(self.format, bytes, own_host).map_err(|reason| match reason {
+        let reaches = |address: &Address| member.reaches(address);
+        let name = Name::parse(self.format, bytes, reaches).map_err(|reason| match reason {
             Unusable::NoName(reason) => {
                 log::info(FI_LOG_AV, || format!("address not inserted: {reason}"));
                 Errno(FI_EINVAL)
@@ -112,7 +112,8 @@ impl Vectors {
             Unusable::Elsewhere(name) => {
                 log::info(FI_LOG_AV, || {
                     format!(
-                        "address not inserted: {name} is of another host; name rails: FI_DOORBELL_RAILS=shm,udp:eth0"
+                        "address not inserted: {name} is of another host, and no rail leads there from here; name \
+                         rails in both processes: FI_DOORBELL_RAILS=shm,udp:eth0"
                     )
                 });
                 Errno(FI_EHOSTUNREACH)

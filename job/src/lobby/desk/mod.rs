@@ -698,7 +698,7 @@ impl Desk {
 }
 
 impl News {
-    fn is_about(&self, name: &Name) -> bool {
+    pub(super) fn is_about(&self, name: &Name) -> bool {
         match self {
             Self::Called(card) | Self::Answered(card) => card.name == *name,
             Self::Failed(other, _) | Self::Left(other) | Self::Ended(other) => other == name,
