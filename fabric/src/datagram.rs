@@ -127,8 +127,9 @@ pub trait Datagram: Rail {
     fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError>;
 
     /// Forgets a peer: releases everything that the driver keeps of it, its sockets too. Frames that were
-    /// posted for it may be lost. The index is unknown from then on, and a later [`Datagram::open`] may give it
-    /// out again; events about the peer that were not read are dropped. An index that is unknown is ignored.
+    /// posted for it may be lost, and those posted from then on are lost or refused. A later
+    /// [`Datagram::open`] may give the index out again; events about the peer that were not read are dropped.
+    /// An unknown index is ignored.
     ///
     /// By default the peer is kept: for drivers whose peers are those of a job from the start to the end.
     fn forget(&mut self, peer: PeerIndex) {

@@ -8,6 +8,8 @@ use doorbell_fabric::clock::Clock;
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::pcapng::{Direction, Interface, Packet, Wrap, Writer};
 
+use crate::peer_numbers::put_peer;
+
 /// The pcapng writer of a capture.
 pub type CaptureWriter = Writer<Box<dyn Write + Send>>;
 
@@ -64,9 +66,9 @@ impl Tap {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the next peer's addresses.
-    pub fn add_peer(&self, addresses: [SocketAddr; 2]) {
-        self.shared().peers.push(addresses);
+    /// Adds a peer's addresses, in the place of a forgotten one where it has its number.
+    pub fn add_peer(&self, peer: u32, addresses: [SocketAddr; 2]) {
+        put_peer(&mut self.shared().peers, peer, addresses);
     }
 
     /// Writes one frame.

@@ -99,6 +99,14 @@ impl Demux {
         self.last = (self.own, UNKNOWN_PEER);
     }
 
+    /// Assigns frames from `address` to no peer, if they were assigned to this one.
+    pub fn remove_peer(&mut self, address: SocketAddr, peer: u32) {
+        if self.peer_at(address) == Some(peer) {
+            self.peers.remove(&unscoped(address));
+        }
+        self.last = (self.own, UNKNOWN_PEER);
+    }
+
     /// Looks up the peer with this address.
     #[must_use]
     pub fn peer_at(&self, address: SocketAddr) -> Option<u32> {

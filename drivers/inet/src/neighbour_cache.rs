@@ -9,6 +9,8 @@ use doorbell_fabric::ether::{
 };
 use doorbell_fabric::time::Time;
 
+use crate::peer_numbers::put_peer;
+
 /// The part of a rail's sending half that the neighbour cache uses.
 pub trait PacketSender {
     /// Sets the source and destination hardware addresses of all further frames to this peer.
@@ -42,7 +44,8 @@ struct Entry {
 #[derive(Debug)]
 pub struct NeighbourCache {
     own: (IpAddr, Mac),
-    entries: Vec<Entry>,
+    /// `None` in the places of peers that were forgotten.
+    entries: Vec<Option<Entry>>,
     announced: bool,
     /// The entry that the next poll starts with.
     first: usize,
@@ -66,13 +69,30 @@ impl NeighbourCache {
     /// The number of peers.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.entries.iter().flatten().count()
     }
 
     /// Whether there is no peer.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.len() == 0
+    }
+
+    fn entry(&self, peer: usize) -> Option<&Entry> {
+        self.entries.get(peer)?.as_ref()
+    }
+
+    /// The entries of all peers, with their numbers.
+    fn all(&mut self) -> impl Iterator<Item = (usize, &mut Entry)> {
+        let all = self.entries.iter_mut().enumerate();
+        all.filter_map(|(peer, entry)| Some((peer, entry.as_mut()?)))
+    }
+
+    /// Removes a peer: nothing is requested for it any more.
+    pub fn remove(&mut self, peer: u32) {
+        if let Some(entry) = self.entries.get_mut(peer as usize) {
+            *entry = None;
+        }
     }
 
     /// Removes all peers.
@@ -84,25 +104,28 @@ impl NeighbourCache {
     /// Whether the hardware address of this peer's next hop is known.
     #[must_use]
     pub fn is_resolved(&self, peer: usize) -> bool {
-        self.entries.get(peer).is_some_and(|entry| entry.mac.is_some())
+        self.entry(peer).is_some_and(|entry| entry.mac.is_some())
     }
 
-    /// Adds the next peer, reached through `next_hop`, and sends a request unless the address is known
-    /// already.
-    pub fn add(&mut self, next_hop: IpAddr, now: Time, tx: &mut impl PacketSender) {
+    /// Adds a peer, reached through `next_hop`, and sends a request unless the address is known already.
+    pub fn add(&mut self, peer: u32, next_hop: IpAddr, now: Time, tx: &mut impl PacketSender) {
         // Another peer may have resolved the same next hop.
-        let known = self.entries.iter().find(|entry| entry.next_hop == next_hop);
+        let known = self
+            .entries
+            .iter()
+            .flatten()
+            .find(|entry| entry.next_hop == next_hop);
         let (mac, is_confirmed) = known.map_or((None, false), |entry| (entry.mac, entry.is_confirmed));
-        let peer = self.entries.len();
-        self.entries.push(Entry {
+        let entry = Entry {
             next_hop,
             mac,
             is_confirmed,
             due: now + RETRY_FIRST,
             retry_after: RETRY_FIRST,
-        });
+        };
+        put_peer(&mut self.entries, peer, Some(entry));
         match mac {
-            Some(mac) => tx.set_macs(peer, self.own.1, mac),
+            Some(mac) => tx.set_macs(peer as usize, self.own.1, mac),
             None => self.send_request(next_hop, tx),
         }
     }
@@ -118,7 +141,7 @@ impl NeighbourCache {
     pub fn set_own_mac(&mut self, mac: Mac, tx: &mut impl PacketSender) {
         self.own.1 = mac;
         self.announced = false;
-        for (peer, entry) in self.entries.iter_mut().enumerate() {
+        for (peer, entry) in self.all() {
             (entry.due, entry.retry_after) = (Time::ZERO, RETRY_FIRST);
             if let Some(theirs) = entry.mac {
                 tx.set_macs(peer, mac, theirs);
@@ -153,11 +176,12 @@ impl NeighbourCache {
         if ip == self.own.0 {
             return;
         }
-        for (peer, entry) in self.entries.iter_mut().enumerate() {
+        let own = self.own.1;
+        for (peer, entry) in self.all() {
             if entry.next_hop == ip {
                 (entry.due, entry.retry_after, entry.is_confirmed) = (now + CONFIRM_AFTER, RETRY_FIRST, true);
                 if entry.mac.replace(mac) != Some(mac) {
-                    tx.set_macs(peer, self.own.1, mac);
+                    tx.set_macs(peer, own, mac);
                 }
             }
         }
@@ -166,10 +190,11 @@ impl NeighbourCache {
     /// Takes a next hop's hardware address from a third party until the next hop itself confirms one.
     /// Requests are sent all the same, and a confirmed address is never replaced by a suggested one.
     pub fn suggest(&mut self, ip: IpAddr, mac: Mac, tx: &mut impl PacketSender) {
-        for (peer, entry) in self.entries.iter_mut().enumerate() {
-            let is_wanted = entry.next_hop == ip && !entry.is_confirmed && ip != self.own.0;
+        let own = self.own;
+        for (peer, entry) in self.all() {
+            let is_wanted = entry.next_hop == ip && !entry.is_confirmed && ip != own.0;
             if is_wanted && entry.mac.replace(mac) != Some(mac) {
-                tx.set_macs(peer, self.own.1, mac);
+                tx.set_macs(peer, own.1, mac);
             }
         }
     }
@@ -185,10 +210,10 @@ impl NeighbourCache {
         let count = self.entries.len();
         for at in 0..count {
             let peer = (self.first + at) % count;
-            let entry = &mut self.entries[peer];
-            if now < entry.due {
+            let entry = self.entries[peer].as_mut();
+            let Some(entry) = entry.filter(|entry| now >= entry.due) else {
                 continue;
-            }
+            };
             if asks == REQUESTS_PER_POLL {
                 // The next poll starts with it.
                 self.first = peer;
@@ -267,7 +292,7 @@ mod tests {
         let next_hop = IpAddr::from([10, 0, 0, 2]);
         for asks in [false, true] {
             let (mut cache, mut tx) = (NeighbourCache::new(OWN), RecordingSender::default());
-            cache.add(next_hop, at(0), &mut tx);
+            cache.add(0, next_hop, at(0), &mut tx);
             let message = if asks {
                 NeighbourMessage::Request {
                     from: Some((next_hop, TRUE)),
@@ -284,7 +309,7 @@ mod tests {
             cache.suggest(next_hop, OTHER, &mut tx);
             assert_eq!(tx.to, [Some(TRUE)]);
             // Neither is it for another peer with the same next hop.
-            cache.add(next_hop, at(2), &mut tx);
+            cache.add(1, next_hop, at(2), &mut tx);
             cache.suggest(next_hop, OTHER, &mut tx);
             assert_eq!(tx.to, [Some(TRUE); 2]);
             // The next hop itself may announce another address.
@@ -301,7 +326,7 @@ mod tests {
     fn hints_are_used_until_the_next_hop_confirms_them_and_it_is_queried() {
         let next_hop = IpAddr::from([10, 0, 0, 2]);
         let (mut cache, mut tx) = (NeighbourCache::new(OWN), RecordingSender::default());
-        cache.add(next_hop, at(0), &mut tx);
+        cache.add(0, next_hop, at(0), &mut tx);
         cache.suggest(next_hop, OTHER, &mut tx);
         assert!(cache.is_resolved(0));
         cache.poll(at(0), &mut tx);
@@ -320,5 +345,23 @@ mod tests {
         assert_eq!(tx.to, [Some(TRUE)]);
         cache.suggest(IpAddr::from([10, 0, 0, 9]), OTHER, &mut tx);
         assert_eq!(tx.to.len(), 1, "no peer has that address");
+    }
+
+    #[test]
+    fn nothing_is_requested_for_a_peer_that_was_removed() {
+        let (mut cache, mut tx) = (NeighbourCache::new(OWN), RecordingSender::default());
+        for peer in 0..3 {
+            cache.add(peer, IpAddr::from([10, 0, 0, 2 + peer as u8]), at(0), &mut tx);
+        }
+        cache.remove(1);
+        assert_eq!((cache.len(), cache.is_resolved(1)), (2, false));
+        cache.poll(at(0), &mut tx);
+        let before = tx.requests;
+        cache.poll(at(200), &mut tx);
+        assert_eq!(tx.requests, before + 2);
+        cache.set_own_mac(OTHER, &mut tx);
+        cache.add(1, IpAddr::from([10, 0, 0, 9]), at(200), &mut tx);
+        cache.suggest(IpAddr::from([10, 0, 0, 9]), TRUE, &mut tx);
+        assert!(cache.is_resolved(1) && cache.len() == 3);
     }
 }

@@ -19,8 +19,8 @@ use doorbell_fabric::pairs::{Kind, Place};
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_inet::{
-    CaptureWriter, NeighbourCache, PacketSender, PeerHeaders, StaticAddress, Tap, UDP_RAIL_KINDS,
-    frame_capabilities, network_of, system_error, unusable,
+    CaptureWriter, NeighbourCache, PacketSender, PeerHeaders, PeerNumbers, StaticAddress, Tap,
+    UDP_RAIL_KINDS, frame_capabilities, network_of, put_peer, system_error, unusable,
 };
 
 use crate::rx::{PacketRx, ReceiveQueues};
@@ -173,6 +173,7 @@ pub struct PacketRail<N: Nic> {
     tx: PacketTx<N::Ring>,
     rx: PacketRx<N::Queues>,
     neighbours: NeighbourCache,
+    numbers: PeerNumbers,
     nic: N,
     resets: u64,
     events: VecDeque<RailEvent>,
@@ -219,6 +220,7 @@ impl<N: Nic> PacketRail<N> {
             mtu: parts.mtu,
             mac: parts.mac,
             neighbours: NeighbourCache::new((parts.address.ip, parts.mac)),
+            numbers: PeerNumbers::default(),
             tx: parts.tx,
             rx: parts.rx,
             nic: parts.nic,
@@ -332,15 +334,16 @@ impl<N: Nic> PacketRail<N> {
 
     /// A new peer at these sockets, behind this next hop.
     fn add(&mut self, to: [SocketAddr; 2], next_hop: IpAddr) -> PeerIndex {
-        let peer = PeerIndex(self.neighbours.len() as u32);
-        self.tx.peers.push(PeerHeaders::new(self.sockets(), to));
+        let peer = PeerIndex(self.numbers.take(|_| true));
+        let headers = PeerHeaders::new(self.sockets(), to);
+        put_peer(&mut self.tx.peers, peer.0, headers);
         for address in to {
             self.rx.arrivals.demux.add_peer(address, peer.0);
         }
         if let Some(tap) = &self.tx.tap {
-            tap.add_peer(to);
+            tap.add_peer(peer.0, to);
         }
-        self.neighbours.add(next_hop, self.now, &mut self.tx);
+        self.neighbours.add(peer.0, next_hop, self.now, &mut self.tx);
         peer
     }
 
@@ -379,6 +382,7 @@ impl<N: Nic> PacketRail<N> {
 
     fn leave(&mut self, waits: bool) -> bool {
         self.neighbours.clear();
+        self.numbers = PeerNumbers::default();
         self.nic.leave((&mut self.tx, &mut self.rx), waits)
     }
 
@@ -561,6 +565,18 @@ impl<N: Nic> Datagram for PacketRail<N> {
             self.neighbours.suggest(next_hop, mac, &mut self.tx);
         }
         Ok(peer)
+    }
+
+    fn forget(&mut self, peer: PeerIndex) {
+        let Some(headers) = self.tx.peers.get(peer.index()) else {
+            return;
+        };
+        if self.numbers.free(peer.0) {
+            for address in headers.to {
+                self.rx.arrivals.demux.remove_peer(address, peer.0);
+            }
+            self.neighbours.remove(peer.0);
+        }
     }
 
     #[inline]

@@ -189,6 +189,11 @@ impl Datagram for SimDatagram {
         Ok(net.nics[self.handle.nic as usize].queues.open(rank))
     }
 
+    fn forget(&mut self, peer: PeerIndex) {
+        let mut net = self.handle.net.lock();
+        net.nics[self.handle.nic as usize].queues.forget(peer);
+    }
+
     fn split(&mut self) -> (&mut SimTx, &mut SimRx) {
         (&mut self.tx, &mut self.rx)
     }

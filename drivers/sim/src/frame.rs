@@ -33,6 +33,8 @@ pub(crate) struct Queues {
     /// Ranks, by peer number.
     ranks: Vec<u32>,
     peers: BTreeMap<u32, u32>,
+    /// Numbers of peers that were forgotten.
+    free: Vec<u32>,
     /// Fresh buffers left; kept buffers return theirs when they are dropped.
     pub(crate) spare: Arc<AtomicUsize>,
 }
@@ -97,6 +99,7 @@ impl Queues {
             ..ReceiveRing::default()
         };
         Self {
+            free: Vec::new(),
             send: [send(config.priority_ring), send(config.data_ring)],
             receive: [receive(config.priority_ring), receive(config.data_ring)],
             ranks: Vec::new(),
@@ -107,11 +110,26 @@ impl Queues {
 
     /// The peer number of `rank`, made at the first call.
     pub(crate) fn open(&mut self, rank: u32) -> PeerIndex {
-        let peer = *self.peers.entry(rank).or_insert_with(|| {
-            self.ranks.push(rank);
-            self.ranks.len() as u32 - 1
+        let peer = *self.peers.entry(rank).or_insert_with(|| match self.free.pop() {
+            Some(peer) => {
+                self.ranks[peer as usize] = rank;
+                peer
+            }
+            None => {
+                self.ranks.push(rank);
+                self.ranks.len() as u32 - 1
+            }
         });
         PeerIndex(peer)
+    }
+
+    /// Frees a peer's number.
+    pub(crate) fn forget(&mut self, peer: PeerIndex) {
+        let rank = self.ranks.get(peer.index());
+        if let Some(rank) = rank.filter(|rank| self.peers.get(rank) == Some(&peer.0)) {
+            self.peers.remove(rank);
+            self.free.push(peer.0);
+        }
     }
 }
 

@@ -51,6 +51,11 @@ impl UnreachablePeers {
         true
     }
 
+    /// Forgets a peer.
+    pub(crate) fn forget(&mut self, peer: u32) {
+        self.suspects.retain(|suspect| suspect.peer != peer);
+    }
+
     /// Emits events about peers whose errors persist, and removes peers that have sent something.
     pub(crate) fn update(
         &mut self,

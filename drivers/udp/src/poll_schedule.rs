@@ -140,6 +140,39 @@ impl PollSchedule {
         added
     }
 
+    /// Removes the sockets that are connected to `peer`.
+    pub(crate) fn remove(&mut self, peer: u32) {
+        while let Some(index) = self.sockets.iter().position(|socket| socket.peer == peer) {
+            self.remove_at(index);
+        }
+    }
+
+    /// Removes one socket. The last one takes its place, in the epoll set too.
+    fn remove_at(&mut self, index: usize) {
+        let last = self.sockets.len() as u32 - 1;
+        let gone = self.sockets.swap_remove(index);
+        if gone.watched {
+            epoll::delete(&self.epoll, &*gone.fd).ok();
+        }
+        for list in self.hot.iter_mut().chain(&mut self.ready) {
+            list.retain(|at| *at != index as u32);
+            list.iter_mut()
+                .filter(|at| **at == last)
+                .for_each(|at| *at = index as u32);
+        }
+        if self.sockets.get(index).is_some_and(|moved| moved.watched) {
+            // The set holds it under its old number, and it cannot fail to hold it under another one.
+            let token = epoll::EventData::new_u64(index as u64);
+            epoll::modify(
+                &self.epoll,
+                &*self.sockets[index].fd,
+                token,
+                epoll::EventFlags::IN,
+            )
+            .ok();
+        }
+    }
+
     /// Puts all sockets back into the epoll set, before the rail sleeps.
     pub(crate) fn watch_all(&mut self) -> Result<(), Errno> {
         for channel in 0..self.hot.len() {

@@ -18,7 +18,10 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::Place;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
-use doorbell_inet::{CaptureWriter, Interface, LinkMonitor, NoRoute, Tap, headers, system_error, unusable};
+use doorbell_inet::{
+    CaptureWriter, Interface, LinkMonitor, NoRoute, PeerNumbers, Tap, headers, put_peer, system_error,
+    unusable,
+};
 use rustix::io::Errno;
 
 use crate::config::UdpConfig;
@@ -49,6 +52,7 @@ pub struct UdpRail {
     link: LinkMonitor,
     unreachable: UnreachablePeers,
     connected: usize,
+    numbers: PeerNumbers,
     /// Counters of opening peers.
     opened: UdpStats,
     events: VecDeque<RailEvent>,
@@ -94,6 +98,7 @@ impl UdpRail {
             link,
             unreachable: UnreachablePeers::default(),
             connected: 0,
+            numbers: PeerNumbers::default(),
             opened: UdpStats::default(),
             events: VecDeque::new(),
             now: Time::ZERO,
@@ -457,6 +462,7 @@ impl Rail for UdpRail {
         self.tx.release();
         self.rx.release();
         self.unreachable = UnreachablePeers::default();
+        self.numbers = PeerNumbers::default();
         true
     }
 }
@@ -481,7 +487,7 @@ impl Datagram for UdpRail {
         {
             return Err(no.into_rail_error(&self.name, address));
         }
-        let peer = self.tx.paths.len() as u32;
+        let peer = self.numbers.take(|peer| !self.tx.has_posts_for(peer));
         let sockets = self.connect(to)?;
         if let Some(sockets) = &sockets {
             for (channel, socket) in sockets.iter().enumerate() {
@@ -495,7 +501,7 @@ impl Datagram for UdpRail {
         }
         to.iter().for_each(|&address| self.rx.add_peer(address, peer));
         if let Some(tap) = &self.tx.tap {
-            tap.add_peer(to);
+            tap.add_peer(peer, to);
         }
         let names = to.map(Name::of);
         // Without hardware nothing segments a run before it arrives, and a rail that takes frames before the
@@ -503,8 +509,24 @@ impl Datagram for UdpRail {
         if address.kind == "xdp" && !self.interface.is_wire() {
             self.tx.singles.push(peer);
         }
-        self.tx.paths.push(PeerPath { names, sockets });
+        put_peer(&mut self.tx.paths, peer, PeerPath { names, sockets });
         Ok(PeerIndex(peer))
+    }
+
+    /// Closes the peer's sockets. Frames that wait for room in the kernel leave by the rail's own.
+    fn forget(&mut self, peer: PeerIndex) {
+        let Some(path) = self.tx.paths.get_mut(peer.index()) else {
+            return;
+        };
+        if !self.numbers.free(peer.0) {
+            return;
+        }
+        let (addresses, sockets) = (path.addresses(), path.sockets.take());
+        self.connected -= usize::from(sockets.is_some());
+        self.tx.forget(peer.0);
+        self.rx.forget(addresses, peer.0);
+        self.unreachable.forget(peer.0);
+        self.events.retain(|event| event.scope != Scope::Peer(peer));
     }
 
     #[inline]

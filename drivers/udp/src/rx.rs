@@ -80,6 +80,19 @@ impl UdpRx {
         self.names.insert((address.ip(), address.port()), peer);
     }
 
+    /// Closes the sockets that are connected to a peer, and forgets what is known of it.
+    pub(crate) fn forget(&mut self, addresses: [SocketAddr; 2], peer: u32) {
+        for address in addresses {
+            if self.peer_at(address) == Some(peer) {
+                self.names.remove(&(address.ip(), address.port()));
+            }
+        }
+        self.schedule.remove(peer);
+        self.refusals.retain(|refused| *refused != peer);
+        self.suspects.retain(|(suspect, _)| *suspect != peer);
+        self.paths.remove(&peer);
+    }
+
     /// Looks up the peer with this address.
     pub(crate) fn peer_at(&self, address: SocketAddr) -> Option<u32> {
         self.names.get(&(address.ip(), address.port())).copied()

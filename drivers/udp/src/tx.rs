@@ -337,6 +337,19 @@ impl UdpTx {
         true
     }
 
+    /// Whether frames that were posted for a peer have not left yet.
+    pub(crate) fn has_posts_for(&self, peer: u32) -> bool {
+        let waits = |queue: &Queue| queue.posts[queue.first..].iter().any(|post| post.peer == peer);
+        self.queues.iter().any(waits)
+    }
+
+    /// Forgets what is known of a peer beside its path.
+    pub(crate) fn forget(&mut self, peer: u32) {
+        self.singles.retain(|single| *single != peer);
+        self.refusals.retain(|refused| *refused != peer);
+        (0..2).for_each(|channel| self.refused.clear(peer, channel));
+    }
+
     /// Closes the sockets and drops the queued frames.
     pub(crate) fn release(&mut self) {
         for queue in &mut self.queues {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use doorbell_fabric::ether::Mac;
 use doorbell_fabric::time::Time;
-use doorbell_inet::{Interface, KernelNeighbours, NeighbourUpdate, NextHop, network};
+use doorbell_inet::{Interface, KernelNeighbours, NeighbourUpdate, NextHop, network, put_peer};
 use rustix::io::Errno;
 
 use crate::tx::XdpTx;
@@ -30,6 +30,8 @@ struct Hop {
     asked: Time,
     /// The routing table may say something else by now.
     doubted: bool,
+    /// The peer was forgotten, and its number not given out again.
+    gone: bool,
 }
 
 /// The ways to all peers, by their numbers.
@@ -54,8 +56,9 @@ impl NextHops {
         self.neighbours.socket()
     }
 
+    /// The number of peers.
     pub(crate) fn len(&self) -> usize {
-        self.list.len()
+        self.list.iter().filter(|hop| !hop.gone).count()
     }
 
     pub(crate) fn clear(&mut self) {
@@ -67,17 +70,26 @@ impl NextHops {
         self.list.get(peer).is_some_and(|hop| hop.mac.is_some())
     }
 
-    /// Adds the next peer, with the address of its first next hop.
-    pub(crate) fn add(&mut self, (to, address): (SocketAddr, IpAddr), now: Time, tx: &mut XdpTx) {
-        self.list.push(Hop {
+    /// Adds a peer, with the address of its first next hop.
+    pub(crate) fn add(&mut self, peer: u32, (to, address): (SocketAddr, IpAddr), now: Time, tx: &mut XdpTx) {
+        let hop = Hop {
             to,
             address,
             mac: None,
             failed: false,
             asked: now,
             doubted: false,
-        });
-        self.resolve(self.list.len() - 1, now, tx);
+            gone: false,
+        };
+        put_peer(&mut self.list, peer, hop);
+        self.resolve(peer as usize, now, tx);
+    }
+
+    /// Removes a peer: the kernel is not queried for it any more.
+    pub(crate) fn remove(&mut self, peer: u32) {
+        if let Some(hop) = self.list.get_mut(peer as usize) {
+            (hop.gone, hop.mac) = (true, None);
+        }
     }
 
     /// Looks up a peer's next hop in the kernel's table; has the kernel resolve it where it is not there.
@@ -109,7 +121,7 @@ impl NextHops {
             match change {
                 NeighbourUpdate::Neighbour(address, mac) => {
                     for peer in 0..self.list.len() {
-                        if self.list[peer].address == address {
+                        if self.list[peer].address == address && !self.list[peer].gone {
                             self.set(peer, mac, tx);
                         }
                     }
@@ -137,7 +149,7 @@ impl NextHops {
             let is_known = hop.mac.is_some() && !hop.failed;
             let period = if is_known { CONFIRM_EVERY } else { ASK_EVERY };
             let confirms = hop.mac.is_some() && now >= hop.asked + CONFIRM_EVERY;
-            if left == 0 || !hop.doubted && now < hop.asked + period {
+            if hop.gone || left == 0 || !hop.doubted && now < hop.asked + period {
                 continue;
             }
             left -= 1;

@@ -18,8 +18,8 @@ use doorbell_fabric::pairs::Place;
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_inet::{
-    Attached, CaptureWriter, Interface, LinkMonitor, NextHop, NoRoute, PeerHeaders, Program, Tap,
-    frame_capabilities, headers, system_error, unusable,
+    Attached, CaptureWriter, Interface, LinkMonitor, NextHop, NoRoute, PeerHeaders, PeerNumbers, Program,
+    Tap, frame_capabilities, headers, put_peer, system_error, unusable,
 };
 use rustix::net::RecvFlags;
 
@@ -53,6 +53,7 @@ pub struct XdpRail {
     pub(crate) tx: XdpTx,
     pub(crate) rx: XdpRx,
     next_hops: NextHops,
+    numbers: PeerNumbers,
     link: LinkMonitor,
     trouble: Diagnostics,
     sleep: Sleep,
@@ -107,6 +108,7 @@ impl XdpRail {
             tx: XdpTx::new(opened.tx),
             rx,
             next_hops,
+            numbers: PeerNumbers::default(),
             link,
             trouble: Diagnostics::default(),
             sleep,
@@ -404,6 +406,7 @@ impl Rail for XdpRail {
         }
         self.held = None;
         self.next_hops.clear();
+        self.numbers = PeerNumbers::default();
         self.tx.release();
         self.rx.queues.release();
         self.rx.release();
@@ -424,16 +427,29 @@ impl Datagram for XdpRail {
             return Ok(PeerIndex(known));
         }
         let next_hop = self.next_hop(to[0], address)?;
-        let peer = self.next_hops.len() as u32;
+        let peer = self.numbers.take(|_| true);
         let own = self.interface.both_sockets(self.port);
-        self.tx.ways.push(PeerHeaders::new(own, to));
+        put_peer(&mut self.tx.ways, peer, PeerHeaders::new(own, to));
         to.iter()
             .for_each(|&address| self.rx.demux().add_peer(address, peer));
         if let Some(tap) = &self.tx.tap {
-            tap.add_peer(to);
+            tap.add_peer(peer, to);
         }
-        self.next_hops.add((to[0], next_hop), self.now, &mut self.tx);
+        self.next_hops
+            .add(peer, (to[0], next_hop), self.now, &mut self.tx);
         Ok(PeerIndex(peer))
+    }
+
+    fn forget(&mut self, peer: PeerIndex) {
+        let Some(way) = self.tx.ways.get(peer.index()) else {
+            return;
+        };
+        if self.numbers.free(peer.0) {
+            for address in way.to {
+                self.rx.demux().remove_peer(address, peer.0);
+            }
+            self.next_hops.remove(peer.0);
+        }
     }
 
     #[inline]

@@ -47,7 +47,7 @@ fn ends(lab: &Lab, config: &XdpConfig) -> Ends<XdpRail> {
 type Check = fn(&mut Ends<XdpRail>);
 
 /// The promises that hold whatever a frame is made of.
-const CHECKS: [Check; 7] = [
+const CHECKS: [Check; 8] = [
     datagram::a_frame_arrives_as_it_was_posted,
     datagram::without_room_nothing_is_posted,
     datagram::a_frame_above_the_mtu_is_refused,
@@ -55,6 +55,7 @@ const CHECKS: [Check; 7] = [
     datagram::reaped_follows_the_posts_in_order,
     datagram::frames_stay_in_place_until_the_next_poll,
     datagram::a_kept_frame_leaves_the_ring,
+    datagram::a_peer_that_is_forgotten_can_be_opened_again,
 ];
 
 /// Every promise, each over a fresh pair of rails on one pair of namespaces.

@@ -123,7 +123,7 @@ impl Pair {
 
 type Check = fn(&mut Ends<IgbvfRail>);
 
-const CHECKS: [Check; 8] = [
+const CHECKS: [Check; 9] = [
     datagram::a_frame_arrives_as_it_was_posted,
     datagram::reserved_room_cannot_fail_and_no_more_is_given,
     datagram::without_room_nothing_is_posted,
@@ -132,6 +132,7 @@ const CHECKS: [Check; 8] = [
     datagram::reaped_follows_the_posts_in_order,
     datagram::frames_stay_in_place_until_the_next_poll,
     datagram::a_kept_frame_leaves_the_ring,
+    datagram::a_peer_that_is_forgotten_can_be_opened_again,
 ];
 
 #[test]

@@ -24,6 +24,7 @@ macro_rules! datagram_conformance {
             reaped_follows_the_posts_in_order
             frames_stay_in_place_until_the_next_poll
             a_kept_frame_leaves_the_ring
+            a_peer_that_is_forgotten_can_be_opened_again
         );
     };
     (@ $pair:path, $($check:ident)*) => {
@@ -300,4 +301,37 @@ pub fn a_kept_frame_leaves_the_ring<D: Datagram>(ends: &mut Ends<D>) {
         ends.b.split().1.keep(Channel::Data, 0).is_ok(),
         "a dropped buffer makes room"
     );
+}
+
+/// A peer that was forgotten, however often, is opened as one that was not known, and its number is used
+/// again. Two lives at one address are one peer.
+pub fn a_peer_that_is_forgotten_can_be_opened_again<D: Datagram>(ends: &mut Ends<D>) {
+    let address = ends.b.address();
+    let again = ends.a.open(&address, Incarnation(u64::MAX)).expect("it is open");
+    assert_eq!(again, ends.to_b, "whatever lives there");
+    for _ in 0..200 {
+        ends.a.forget(ends.to_b);
+        ends.a.forget(ends.to_b);
+        ends.to_b = ends.a.open(&address, Incarnation(0)).expect("it is still there");
+        assert!(ends.to_b.0 < 2, "{:?} after one peer at a time", ends.to_b);
+    }
+    ends.a.forget(PeerIndex(ends.to_b.0 + 1000));
+    let start = Instant::now();
+    loop {
+        // The first ones may be lost, until the next hop's hardware address is known again.
+        ends.post(Channel::Data, b"again", Body::Empty);
+        for _ in 0..20 {
+            (ends.pump)(&mut ends.a, &mut ends.b);
+            // Messages of the next hop come with polls.
+            for channel in CHANNELS {
+                ends.a.split().1.poll(channel, 1);
+            }
+            ends.b.split().1.poll(Channel::Priority, 1);
+            if ends.b.split().1.poll(Channel::Data, 1) == 1 {
+                assert_eq!(ends.bytes(Channel::Data, 0), b"again");
+                return;
+            }
+        }
+        assert!(start.elapsed() < PATIENCE, "never happened: a frame arrives");
+    }
 }
