@@ -79,10 +79,10 @@ impl<D: Datagram> Btl<D> {
         self.core.key = Some(key);
     }
 
-    /// Sets the key of the peer at this address, in this life, which holds for the connection to it instead of
-    /// the job's: both ends need the same one. To be called before the peer is opened; one that is open keeps
-    /// its key. Keys that wait for their peers to be opened are as many as there may be peers, at most; the
-    /// oldest is dropped for one more.
+    /// Sets the key of the peer at this address, in this life, which holds for the connection to it instead
+    /// of the job's: both ends need the same one. To be called before the peer is opened; one that is open
+    /// keeps its key. Keys that wait for their peers to be opened are as many as there may be peers, at most;
+    /// the oldest is dropped for one more.
     pub fn set_key_of(&mut self, address: &RailAddress, life: Incarnation, key: JobKey) {
         let name = (self.core.peers.place(address), life.0);
         self.core.peer_keys.set(name, key);
@@ -206,7 +206,8 @@ impl<D: Datagram> Btl<D> {
             ));
         };
         let (out, from) = (key.link(&us, &them), key.link(&them, &us));
-        if let Some(known) = self.core.peers.of_connection(from.connection) {
+        let known = self.core.peers.of_connection(from.connection);
+        if let Some(known) = known.filter(|known| !self.core.peers[*known].is(about::LEAVING)) {
             return Ok(known);
         }
         let macs = self
@@ -214,12 +215,16 @@ impl<D: Datagram> Btl<D> {
             .config
             .frame_mac
             .then(|| Box::new([key.mac(&us, &them), key.mac(&them, &us)]));
-        if self.core.peers.len() >= self.core.config.max_peers {
+        if let Some(left) = known {
+            // Forgotten, and opened again under the same key.
+            self.core.take_out(left);
+        }
+        if self.core.peers.count() >= self.core.config.max_peers {
             return Err(RailError::Unusable {
                 rail: self.driver.name().to_string(),
                 reason: format!(
                     "{} peers are open, as many as there may be",
-                    self.core.peers.len()
+                    self.core.peers.count()
                 ),
                 remedy: "raise the setting `max_peers` of the BTL".to_owned(),
             });
@@ -241,6 +246,7 @@ impl<D: Datagram> Btl<D> {
         core.strangers.forget(id);
         let index = core.peers.open(id, place, peer);
         core.peer_keys.opened(name, index);
+        core.hellos.forget_contact(driver);
         core.make_room();
         core.record(index, Event::Opened);
         Ok(index)

@@ -16,6 +16,7 @@ use crate::clock::Clock;
 use crate::config::{BtlConfig, nanos};
 use crate::connectivity::Probing;
 use crate::counters::Counters;
+use crate::departure::Departures;
 use crate::error::BtlError;
 use crate::framing::Framing;
 use crate::hellos::Hellos;
@@ -60,6 +61,7 @@ pub(crate) struct Core {
     pub(crate) strangers: Strangers,
     pub(crate) hellos: Hellos,
     pub(crate) reconnects: Reconnects,
+    pub(crate) departures: Departures,
     pub(crate) probing: Probing,
 
     // The parts that these share.
@@ -115,6 +117,7 @@ impl Core {
             strangers: Strangers::new(),
             hellos: Hellos::new(),
             reconnects: Reconnects::default(),
+            departures: Departures::default(),
             probing: Probing::default(),
             segments: Segments::new(config.segments, framing.mtu()),
             bitmaps: Bitmaps::default(),

@@ -51,7 +51,7 @@ counters! {
     calls_received,
     /// Peers that were down and came up again.
     revivals,
-    /// Hellos sent.
+    /// Frames sent that are hellos.
     hellos_sent,
     /// Hellos received for doors that are open here.
     hellos_received,

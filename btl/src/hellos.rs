@@ -26,6 +26,7 @@ use doorbell_fabric::message::{Incarnation, PeerIndex};
 use crate::btl::Btl;
 use crate::core::Core;
 use crate::counters::Drop;
+use crate::record::Event;
 use crate::wire::{BASIC, Basic, Kind, Parsed, VERSION, flag};
 
 /// Longest contents of a hello, in bytes. With all headers that is below the least MTU of IPv6, 1,280 bytes,
@@ -127,6 +128,11 @@ impl Hellos {
         oldest.filter(|oldest| !self.uses(*oldest))
     }
 
+    /// Forgets the address that the driver numbers so: a peer was opened there, which needs the number.
+    pub(crate) fn forget_contact(&mut self, driver: PeerIndex) {
+        self.contacts.retain(|(_, known)| *known != driver);
+    }
+
     /// Whether a hello was sent lately to the address that the driver numbers so.
     pub(crate) fn uses(&self, driver: PeerIndex) -> bool {
         self.contacts.iter().any(|(_, known)| *known == driver)
@@ -134,13 +140,24 @@ impl Hellos {
 }
 
 impl Core {
-    /// Takes a hello, which is of no peer.
+    /// Takes a hello, or drops it; it is of no peer.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn on_hello(&mut self, parsed: &Parsed, frame: SharedBytes<'_>) {
+        match self.take_hello(parsed, frame) {
+            Ok(()) => self.counters.hellos_received += 1,
+            Err(why) => {
+                self.counters.dropped(why);
+                self.record_of(None, Event::Dropped(why));
+            }
+        }
+    }
+
+    /// Keeps a hello.
     ///
     /// # Errors
     /// [`Drop`]: its door is not open here, it is damaged, or no more are kept.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn on_hello(&mut self, parsed: &Parsed, frame: SharedBytes<'_>) -> Result<(), Drop> {
+    fn take_hello(&mut self, parsed: &Parsed, frame: SharedBytes<'_>) -> Result<(), Drop> {
         if !self.hellos.is_open(parsed.connection) {
             return Err(Drop::Unknown);
         }
@@ -156,9 +173,7 @@ impl Core {
         let result = self.framing.verify_hello(bytes, parsed.connection);
         let result = result.and_then(|()| self.hellos.keep(&bytes[BASIC..]));
         self.framing.return_private(private);
-        result?;
-        self.counters.hellos_received += 1;
-        Ok(())
+        result
     }
 }
 
@@ -175,8 +190,8 @@ impl<D: Datagram> Btl<D> {
         self.core.hellos.open(door);
     }
 
-    /// Closes a door: hellos under this number are dropped, as frames of strangers are. Those that came before
-    /// can still be taken.
+    /// Closes a door: hellos under this number are dropped, as frames of strangers are. Those that came
+    /// before can still be taken.
     pub fn close_door(&mut self, door: u64) {
         self.core.hellos.close(door);
     }
@@ -220,8 +235,9 @@ impl<D: Datagram> Btl<D> {
         Ok(())
     }
 
-    /// Takes the oldest hello that came into `bytes`, which is cleared first; `false` when there is none. To be
-    /// called after polls: hellos that wait are in no poll's count, and do not keep the owner from sleeping.
+    /// Takes the oldest hello that came into `bytes`, which is cleared first; `false` when there is none. To
+    /// be called after polls: hellos that wait are in no poll's count, and do not keep the owner from
+    /// sleeping.
     pub fn next_hello(&mut self, bytes: &mut Vec<u8>) -> bool {
         self.core.hellos.take(bytes)
     }
@@ -234,9 +250,8 @@ impl<D: Datagram> Btl<D> {
         // The driver's number is of the address, not of the life there.
         let driver = self.driver.open(address, Incarnation(0))?;
         let oldest = self.core.hellos.note_contact(address, driver);
-        if let Some(oldest) = oldest.filter(|oldest| !self.core.peers.uses(*oldest)) {
-            self.driver.forget(oldest);
-        }
+        self.core.departures.unused.extend(oldest);
+        self.forget_unused();
         Ok(driver)
     }
 }

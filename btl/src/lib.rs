@@ -98,6 +98,7 @@ mod congestion;
 mod connectivity;
 mod core;
 mod counters;
+mod departure;
 mod error;
 mod framing;
 mod hellos;

@@ -108,6 +108,17 @@ impl<D: Datagram> Message for Btl<D> {
         }
     }
 
+    /// Closes the connection with a BYE, whose acknowledgement the index waits for, a second at most. What was
+    /// accepted before leaves before it. The peer finds the connection closed; frames of it that come later
+    /// are a stranger's.
+    ///
+    /// This holds for peers with a key of their own ([`Btl::set_key_of`]), and a later [`Message::open`] needs
+    /// a fresh one: two connections of one key between the same two lives cannot be told apart. Others are
+    /// those of a job, and given up, with their indices taken.
+    fn forget(&mut self, peer: PeerIndex) {
+        self.forget_peer(peer);
+    }
+
     fn revive(&mut self, peer: PeerIndex) {
         if self.core.peers.get(peer).is_some() && self.core.phase != Phase::Closed {
             let (tx, _) = self.driver.split();
@@ -129,7 +140,7 @@ impl<D: Datagram> Message for Btl<D> {
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
         let down = |peer: PeerIndex| {
             let state = self.core.peers.get(peer);
-            state.is_none_or(|state| state.is(about::DOWN))
+            state.is_none_or(|state| state.is(about::GONE))
         };
         if self.core.phase.is_closing() || to.is_some_and(down) {
             return Err(Refused::PeerDown);

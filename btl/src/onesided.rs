@@ -142,7 +142,7 @@ impl Core {
     /// Refuses what cannot be started at this peer.
     fn may_start(&mut self, peer: PeerIndex, length: u64) -> Result<(), Refused> {
         match self.peers.get(peer) {
-            Some(state) if !state.is(about::DOWN) && !self.phase.is_closing() => {}
+            Some(state) if !state.is(about::GONE) && !self.phase.is_closing() => {}
             _ => return Err(Refused::PeerDown),
         }
         if length > LONGEST {

@@ -55,6 +55,12 @@ pub(crate) mod about {
     /// It has proved alive elsewhere twice, far enough apart, since it owes answers.
     pub(crate) const PROVED: u32 = 1 << 16;
 
+    /// Its owner has forgotten it: our BYE goes out, and then it is taken out.
+    pub(crate) const LEAVING: u32 = 1 << 17;
+
+    /// Nothing is accepted for it, and what comes of it is not taken as of a peer that is up.
+    pub(crate) const GONE: u32 = DOWN | LEAVING;
+
     /// Membership in queues, which outlives a connection.
     pub(crate) const QUEUED: u32 = READY | ACK_NOW | ACK_LATER | TIMEOUT | PROBE;
 }
@@ -142,6 +148,35 @@ impl Peer {
         fresh.check.keep_result_of(&self.check);
         fresh.alarm = std::mem::take(&mut self.alarm);
         std::mem::replace(self, fresh).macs
+    }
+
+    /// The place of a peer that was taken out, with the queues that `peer` is in.
+    pub(crate) fn vacant(peer: &Self) -> Self {
+        let link = || Link {
+            connection: 0,
+            first: Seq(0),
+        };
+        let connection = Connection {
+            out: link(),
+            from: link(),
+            macs: None,
+            initial_window: 1,
+            first: None,
+        };
+        let mut vacant = Self::new(NO_PEER, connection, 0);
+        vacant.flags = about::DOWN | about::CLOSED;
+        vacant.inherit_queues(peer);
+        vacant
+    }
+
+    /// The peer is in the queues that `before` is in, which has the same index.
+    pub(crate) fn inherit_queues(&mut self, before: &Self) {
+        self.flags |= before.flags & about::QUEUED;
+    }
+
+    /// Whether this is its number at the driver.
+    pub(crate) fn has_driver(&self, driver: PeerIndex) -> bool {
+        self.driver == driver
     }
 
     /// Whether one of these facts holds, of [`about`].

@@ -66,6 +66,18 @@ impl PeerKeys {
         self.get(*self.opened.get(&peer)?)
     }
 
+    /// Whether the peer has a key of its own.
+    pub(crate) fn has(&self, peer: PeerIndex) -> bool {
+        self.opened.contains_key(&peer)
+    }
+
+    /// Drops the key of a peer.
+    pub(crate) fn forget(&mut self, peer: PeerIndex) {
+        if let Some(name) = self.opened.remove(&peer) {
+            self.keys.remove(&name);
+        }
+    }
+
     /// The peer of this name was opened.
     pub(crate) fn opened(&mut self, name: Name, peer: PeerIndex) {
         if let Some(held) = self.keys.get_mut(&name) {
@@ -109,5 +121,9 @@ mod tests {
             "it was not used yet"
         );
         assert_eq!(bytes(keys.of(PeerIndex(8))), None);
+        keys.forget(PeerIndex(7));
+        assert!(!keys.has(PeerIndex(7)) && keys.get((1, 1)).is_none());
+        keys.set((1, 1), key(2));
+        assert_eq!(bytes(keys.get((1, 1))), bytes(Some(&key(2))), "a fresh one");
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Peers {
     recent: Recent,
     /// The latest peer opened at an address, by the address's number.
     addresses: HashMap<u64, PeerIndex>,
+    /// Indices of peers that were forgotten.
+    free: Vec<PeerIndex>,
 }
 
 impl Peers {
@@ -57,15 +59,21 @@ impl Peers {
             connections: HashMap::default(),
             recent: Recent::None,
             addresses: HashMap::new(),
+            free: Vec::new(),
         }
     }
 
-    /// Returns how many peers were opened.
+    /// Returns how many indices were given out: all are below it.
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// The indices of all peers that are open now.
+    /// Returns how many peers were opened and not forgotten.
+    pub(crate) fn count(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+
+    /// All indices that were given out. Those of forgotten peers are as those of peers that are down.
     pub(crate) fn indices(&self) -> impl Iterator<Item = PeerIndex> + use<> {
         (0..self.all.len() as u32).map(PeerIndex)
     }
@@ -91,24 +99,55 @@ impl Peers {
 
     /// Whether a peer has this number at the driver.
     pub(crate) fn uses(&self, driver: PeerIndex) -> bool {
-        self.all.iter().any(|peer| peer.driver() == driver)
+        self.all.iter().any(|peer| peer.has_driver(driver))
     }
 
     /// Adds a peer, in front of those that were opened at its address before.
     pub(crate) fn open(&mut self, connection: u64, address: u64, mut peer: Peer) -> PeerIndex {
-        let index = PeerIndex(self.all.len() as u32);
+        let free = self.free.pop();
+        let index = free.unwrap_or(PeerIndex(self.all.len() as u32));
         peer.set_older(self.addresses.insert(address, index));
         let owner = Owner {
             peer: index,
             calls_only: false,
         };
         self.connections.insert(connection, owner);
+        if free.is_some() {
+            let place = &mut self.all[index.index()];
+            peer.inherit_queues(place);
+            *place = peer;
+            return index;
+        }
         if self.all.len() == self.all.capacity() {
             // For an eighth more: a vector that grows by itself doubles, and idle peers are many.
             self.all.reserve_exact(1 + self.all.len() / 8);
         }
         self.all.push(peer);
         index
+    }
+
+    /// Takes a peer out, with its connections. Its index may be given out again. Returns what was kept of it.
+    #[cold]
+    pub(crate) fn forget(&mut self, index: PeerIndex) -> Peer {
+        self.connections.retain(|_, owner| owner.peer != index);
+        self.recent = Recent::None;
+        let older = self.all[index.index()].older();
+        self.addresses.retain(|_, latest| match older {
+            Some(older) if *latest == index => {
+                *latest = older;
+                true
+            }
+            _ => *latest != index,
+        });
+        for peer in &mut self.all {
+            if peer.older() == Some(index) {
+                peer.set_older(older);
+            }
+        }
+        self.free.push(index);
+        let place = &mut self.all[index.index()];
+        let vacant = Peer::vacant(place);
+        std::mem::replace(place, vacant)
     }
 
     /// The peer that a connection id belongs to, if any.

@@ -33,7 +33,11 @@ impl<D: Datagram> Rail for Btl<D> {
         let expected = self.next_deadline().map(Time::nanos);
         let work = self.driver.progress(now);
         self.core.attend(now, expected);
-        work + self.core.tick()
+        let due = self.core.tick();
+        if due > 0 {
+            self.forget_unused();
+        }
+        work + due
     }
 
     fn next_deadline(&self) -> Option<Time> {

@@ -142,7 +142,7 @@ impl Core {
         payload: SharedBytes<'_>,
         sink: &mut S,
     ) -> Result<bool, Drop> {
-        if self.peers[peer].is(about::DOWN) {
+        if self.peers[peer].is(about::GONE) {
             match self.on_frame_while_down(peer, parsed, &payload) {
                 Ok(true) => {}
                 other => return other,
@@ -180,6 +180,9 @@ impl Core {
         parsed: &Parsed,
         payload: &SharedBytes<'_>,
     ) -> Result<bool, Drop> {
+        if self.peers[peer].is(about::LEAVING) {
+            return self.on_frame_while_leaving(peer, parsed, payload).map(|()| false);
+        }
         match parsed.kind {
             Kind::Call => return self.on_call(peer, parsed.connection, payload).map(|()| false),
             Kind::Hello => return Err(Drop::Kind),

@@ -121,6 +121,12 @@ impl Reconnects {
         self.calls.len()
     }
 
+    /// Drops the lives of a peer's link. A call to it that waits is not sent.
+    pub(crate) fn forget(&mut self, peer: PeerIndex) {
+        self.lives.remove(&peer);
+        self.calls.retain(|called| *called != peer);
+    }
+
     /// The lives of a peer's link, if it was down.
     fn get(&self, peer: PeerIndex) -> Option<&Lives> {
         self.lives.get(&peer)
@@ -180,7 +186,7 @@ impl Core {
     #[cold]
     pub(crate) fn revive(&mut self, index: PeerIndex) {
         let peer = &self.peers[index];
-        let down = peer.is(about::DOWN) && !peer.is(about::CLOSED);
+        let down = peer.is(about::DOWN) && !peer.is(about::CLOSED | about::LEAVING);
         let epochs = self.reconnects.get_mut(index);
         let Some(epochs) = epochs.filter(|epochs| down && !epochs.over) else {
             return;

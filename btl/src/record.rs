@@ -11,6 +11,7 @@ use doorbell_fabric::recorder::{self, Recorder};
 use crate::connectivity::{Notice, Why};
 use crate::core::Core;
 use crate::counters::Drop;
+use crate::peer::about;
 
 /// A notable event of a BTL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,6 +195,11 @@ impl Journal {
         self.events.retain(|event| event.scope != Scope::Peer(peer));
     }
 
+    /// Drops the notices about a peer that the owner has not read.
+    pub(crate) fn forget_notices(&mut self, peer: PeerIndex) {
+        self.notices.retain(|(of, _)| *of != peer);
+    }
+
     /// Takes the oldest notice that the owner has not read.
     pub(crate) fn next_notice(&mut self) -> Option<(PeerIndex, Notice)> {
         self.notices.pop_front()
@@ -221,6 +227,9 @@ impl Core {
     /// Queues an event for the owner, and records it.
     #[cold]
     pub(crate) fn tell(&mut self, scope: Scope, kind: EventKind) {
+        if matches!(scope, Scope::Peer(peer) if self.peers[peer].is(about::LEAVING)) {
+            return;
+        }
         let life = match (scope, kind) {
             (Scope::Peer(peer), EventKind::PeerUp) => self.life(peer),
             _ => Life::FIRST,
@@ -241,6 +250,9 @@ impl Core {
     /// Keeps a notice for the owner, and records it.
     #[cold]
     pub(crate) fn notice(&mut self, peer: PeerIndex, what: Notice) {
+        if self.peers[peer].is(about::LEAVING) {
+            return;
+        }
         let notices = &mut self.journal.notices;
         if notices.len() == NOTICES {
             notices.pop_front();

@@ -48,6 +48,11 @@ impl History {
         self.link = Some(up);
     }
 
+    /// Drops what is kept of a peer.
+    pub(crate) fn forget(&mut self, peer: PeerIndex) {
+        self.past.remove(&peer);
+    }
+
     /// Whether a connection to this peer has ended, or something of it arrived while it was down.
     pub(crate) fn has(&self, peer: PeerIndex) -> bool {
         self.past.contains_key(&peer)

@@ -36,7 +36,7 @@ impl Core {
         let Some(peer) = self.peers.get(index) else {
             return Err(Refused::PeerDown);
         };
-        if peer.is(about::DOWN) || self.phase.is_closing() {
+        if peer.is(about::GONE) || self.phase.is_closing() {
             return Err(Refused::PeerDown);
         }
         let length = head.len() + body.len();

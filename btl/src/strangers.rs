@@ -116,14 +116,17 @@ impl Core {
     /// frame that only answers begins nothing: its connection has ended.
     ///
     /// # Errors
-    /// [`Drop`], for all but a hello that is taken.
+    /// [`Drop`], for all but a hello, which is counted as it is taken or dropped.
     #[cold]
     #[inline(never)]
     pub(crate) fn on_stranger(&mut self, parsed: &Parsed, frame: SharedBytes<'_>) -> Result<(), Drop> {
+        if parsed.kind == Kind::Hello {
+            self.on_hello(parsed, frame);
+            return Ok(());
+        }
         let begins = match parsed.kind {
-            Kind::Hello => return self.on_hello(parsed, frame),
             Kind::Frag | Kind::Chunk | Kind::Put | Kind::Get | Kind::Atomic | Kind::Ping | Kind::Call => true,
-            Kind::Ack | Kind::Data | Kind::End | Kind::Bye | Kind::Pong => false,
+            Kind::Ack | Kind::Data | Kind::End | Kind::Bye | Kind::Pong | Kind::Hello => false,
         };
         if begins && !self.phase.is_closing() {
             self.strangers.note(parsed.connection, self.clock.now());

@@ -48,6 +48,11 @@ impl Unclaimed {
         self.below_first(peer, watermark)
     }
 
+    /// Drops the messages to a peer.
+    pub(crate) fn forget(&mut self, peer: PeerIndex) {
+        self.0.remove(&peer);
+    }
+
     #[cold]
     fn below_first(&self, peer: PeerIndex, watermark: u64) -> u64 {
         let first = self.0.get(&peer).and_then(|untaken| untaken.first());
@@ -67,6 +72,9 @@ impl Core {
     /// Brings a peer down: reports that once, fails its operations, keeps its messages for `reclaim`.
     #[cold]
     pub(crate) fn fail_peer(&mut self, index: PeerIndex, reason: DownReason) {
+        if self.peers[index].is(about::LEAVING) {
+            return self.take_out(index);
+        }
         if !self.peers[index].is(about::DOWN) {
             self.end_connection(index, reason);
             self.tell(Scope::Peer(index), EventKind::PeerDown(reason));
@@ -74,7 +82,7 @@ impl Core {
     }
 
     /// Everything that comes with the end of a connection but the event.
-    fn end_connection(&mut self, index: PeerIndex, reason: DownReason) {
+    pub(crate) fn end_connection(&mut self, index: PeerIndex, reason: DownReason) {
         if let Some(found) = self.found_so_far(index) {
             self.conclude(index, found);
         }
@@ -108,6 +116,9 @@ impl Core {
     /// dropped.
     #[cold]
     pub(crate) fn abandon(&mut self, index: PeerIndex) {
+        if self.peers[index].is(about::LEAVING) {
+            return;
+        }
         if self.peers[index].is(about::DOWN) {
             return self.stop_reviving(index);
         }
@@ -119,7 +130,7 @@ impl Core {
     /// Gives back what a peer did not take. One that lives keeps what is under way to it, which may arrive
     /// all the same.
     pub(crate) fn give_back(&mut self, index: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8])) {
-        if self.peers.get(index).is_none() {
+        if self.peers.get(index).is_none_or(|peer| peer.is(about::LEAVING)) {
             return;
         }
         let before = self.unclaimed.0.remove(&index).unwrap_or_default();
@@ -157,10 +168,10 @@ impl Core {
     pub(crate) fn replace(&mut self, index: PeerIndex) {
         let mut next = self.peers[index].older();
         while let Some(older) = next {
+            next = self.peers[older].older();
             self.end_attempt(older);
             self.fail_peer(older, DownReason::Died);
             self.end_for_good(older);
-            next = self.peers[older].older();
         }
     }
 

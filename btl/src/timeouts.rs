@@ -39,6 +39,13 @@ impl Core {
             return self.look_at_down(index);
         }
         let mut next = u64::MAX;
+        if peer.is(about::LEAVING) {
+            match self.look_at_leaving(index) {
+                Some(again) => next = again,
+                None => return,
+            }
+        }
+        let peer = &mut self.peers[index];
         if peer.is(about::ACK) {
             if peer.recv.ack_at() <= now {
                 self.acks.now(index, peer);
@@ -210,7 +217,7 @@ impl Core {
     /// were sent again, it is. That is judged in the next pass, when everything that has arrived was handled.
     #[cold]
     pub(crate) fn on_proof(&mut self, index: PeerIndex) {
-        if self.peers[index].is(about::DOWN) {
+        if self.peers[index].is(about::GONE) {
             return;
         }
         let Some(since) = self.owes(index) else {
@@ -262,7 +269,7 @@ impl Core {
         let mut known = None;
         for index in self.peers.indices() {
             let peer = &mut self.peers[index];
-            if peer.driver() != driver || peer.is(about::DOWN) {
+            if peer.driver() != driver || peer.is(about::GONE) {
                 continue;
             }
             known = Some(index);

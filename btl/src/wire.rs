@@ -18,9 +18,9 @@
 //!
 //! * The length is stated because a network pads short frames (as in the usNIC BTL; reference: vic, section
 //!   6.3).
-//! * ACK, PING, PONG, CALL and HELLO have no sequence number: they are not acknowledged. All others are segments. In
-//!   the number's place an ACK has the count of segments that came a second time, which shows the sender
-//!   which resends were spurious.
+//! * ACK, PING, PONG, CALL and HELLO have no sequence number: they are not acknowledged. All others are
+//!   segments. In the number's place an ACK has the count of segments that came a second time, which shows
+//!   the sender which resends were spurious.
 //! * A chunk has the number of its message's first segment and the size of all but the last: its place
 //!   follows from its own number, so there is no offset to forge, and no byte can come twice.
 //! * The bitmap's bit `i` is set when `ack + 1 + i` has arrived. Bit 0 is never set.

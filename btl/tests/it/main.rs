@@ -18,6 +18,7 @@ mod hellos;
 mod hints;
 mod hostile;
 mod late;
+mod leaving;
 mod named;
 mod one_wire;
 mod path;

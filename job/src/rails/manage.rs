@@ -107,9 +107,9 @@ pub trait Manage: Message {
         self.report(peer)
     }
 
-    /// Sets the key of the peer at this address, in this life, which holds for the connection to it instead of
-    /// the job's: both ends need the same one. Before the peer is opened. Rails within a host ignore it, as
-    /// they ignore the job's.
+    /// Sets the key of the peer at this address, in this life, which holds for the connection to it instead
+    /// of the job's: both ends need the same one. Before the peer is opened. Rails within a host ignore it,
+    /// as they ignore the job's.
     fn set_peer_key(&mut self, _: &RailAddress, _: Incarnation, _: &Key) {}
 
     /// Longest hello (a frame of first contact), in bytes; 0 for a rail that carries none.
@@ -141,9 +141,9 @@ pub trait Manage: Message {
         Err(RailError::misuse("rail", &name, "carries no hellos"))
     }
 
-    /// Takes the oldest hello that came through a door into `bytes`, which is cleared first; `false` when there
-    /// is none. To be called after polls: hellos are in no poll's count, and those that wait do not keep the
-    /// owner from sleeping.
+    /// Takes the oldest hello that came through a door into `bytes`, which is cleared first; `false` when
+    /// there is none. To be called after polls: hellos are in no poll's count, and those that wait do not
+    /// keep the owner from sleeping.
     fn next_hello(&mut self, bytes: &mut Vec<u8>) -> bool {
         bytes.clear();
         false
