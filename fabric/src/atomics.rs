@@ -2,7 +2,8 @@
 //! Portals and the one-sided operations of the PML share it.
 //!
 //! Integers wrap. MIN and MAX of floating numbers take the other operand where one is not a number. A logical
-//! operation gives one or zero. An ordered CSWAP compares `operand ? target`: LT stores when the operand is
+//! operation gives one or zero; what is no number is true, as in C. Portals has them for integers alone
+//! ([`is_in_portals`]). An ordered CSWAP compares `operand ? target`: LT stores when the operand is
 //! less than the target. READ stores nothing.
 //!
 //! `long double` is the x87's 80 bits on x86 (`Extended`); its padding becomes zero where an operation
@@ -217,11 +218,18 @@ pub const fn is_defined(kind: Arithmetic, element: Element) -> bool {
     };
     match kind {
         Min | Max => !element.is_complex() && !element.is_opaque(),
-        Sum | Prod => !element.is_opaque(),
-        Lor | Land | Lxor | Bor | Band | Bxor | Mswap => element.is_integer(),
+        Sum | Prod | Lor | Land | Lxor => !element.is_opaque(),
+        Bor | Band | Bxor | Mswap => element.is_integer(),
         Swap | Cswap | CswapNe | Read => true,
         CswapLe | CswapLt | CswapGe | CswapGt => !element.is_complex() && !element.is_opaque(),
     }
+}
+
+/// Whether the operation is one that Portals has on this type.
+#[must_use]
+pub const fn is_in_portals(kind: Arithmetic, element: Element) -> bool {
+    use Arithmetic::{Land, Lor, Lxor};
+    is_defined(kind, element) && (element.is_integer() || !matches!(kind, Lor | Land | Lxor))
 }
 
 /// Whether the operation takes this many bytes where it has one operand at most, as those of Portals do.
@@ -275,6 +283,9 @@ trait Number<const N: usize>: Copy + PartialOrd {
     fn product(self, other: Self) -> Self;
     fn least(self, other: Self) -> Self;
     fn most(self, other: Self) -> Self;
+    /// Whether it is not zero.
+    fn truth(self) -> bool;
+    fn of_truth(truth: bool) -> Self;
 }
 
 /// A number with bits that mean something one by one.
@@ -283,8 +294,6 @@ trait Bits {
     fn or(self, other: Self) -> Self;
     fn xor(self, other: Self) -> Self;
     fn not(self) -> Self;
-    fn truth(self) -> bool;
-    fn of_truth(truth: bool) -> Self;
 }
 
 macro_rules! integers {
@@ -296,14 +305,14 @@ macro_rules! integers {
             fn product(self, other: Self) -> Self { self.wrapping_mul(other) }
             fn least(self, other: Self) -> Self { self.min(other) }
             fn most(self, other: Self) -> Self { self.max(other) }
+            fn truth(self) -> bool { self != 0 }
+            fn of_truth(truth: bool) -> Self { Self::from(truth) }
         }
         impl Bits for $type {
             fn and(self, other: Self) -> Self { self & other }
             fn or(self, other: Self) -> Self { self | other }
             fn xor(self, other: Self) -> Self { self ^ other }
             fn not(self) -> Self { !self }
-            fn truth(self) -> bool { self != 0 }
-            fn of_truth(truth: bool) -> Self { Self::from(truth) }
         }
     )*};
 }
@@ -318,6 +327,8 @@ macro_rules! reals {
             fn product(self, other: Self) -> Self { self * other }
             fn least(self, other: Self) -> Self { self.min(other) }
             fn most(self, other: Self) -> Self { self.max(other) }
+            fn truth(self) -> bool { self != 0.0 }
+            fn of_truth(truth: bool) -> Self { f32::from(u8::from(truth)).into() }
         }
     )*};
 }
@@ -347,10 +358,27 @@ impl Number<16> for Extended {
     fn most(self, other: Self) -> Self {
         self.max(other)
     }
+
+    fn truth(self) -> bool {
+        !self.is_zero()
+    }
+
+    fn of_truth(truth: bool) -> Self {
+        if truth { Self::ONE } else { Self::ZERO }
+    }
 }
 
 fn number<T: Number<N>, const N: usize>(bytes: &[u8]) -> Option<T> {
     bytes.first_chunk::<N>().map(|bytes| T::of(*bytes))
+}
+
+/// The result of a logical operation.
+fn logical(kind: Arithmetic, target: bool, with: bool) -> bool {
+    match kind {
+        Arithmetic::Lor => target || with,
+        Arithmetic::Land => target && with,
+        _ => target != with,
+    }
 }
 
 /// Returns what is stored instead of `target`, for the operations that all numbers have.
@@ -366,6 +394,9 @@ fn common<T: Number<N>, const N: usize>(
         Arithmetic::Max => Some(target.most(with)),
         Arithmetic::Sum => Some(target.sum(with)),
         Arithmetic::Prod => Some(target.product(with)),
+        Arithmetic::Lor | Arithmetic::Land | Arithmetic::Lxor => {
+            Some(T::of_truth(logical(kind, target.truth(), with.truth())))
+        }
         Arithmetic::Swap => Some(with),
         Arithmetic::Cswap => swaps(T::eq),
         Arithmetic::CswapNe => swaps(T::ne),
@@ -391,9 +422,6 @@ fn whole<T: Number<N> + Bits, const N: usize>(kind: Arithmetic, to: &mut [u8], w
     };
     let operand = number::<T, N>(operand);
     let value = match kind {
-        Arithmetic::Lor => Some(T::of_truth(target.truth() || with.truth())),
-        Arithmetic::Land => Some(T::of_truth(target.truth() && with.truth())),
-        Arithmetic::Lxor => Some(T::of_truth(target.truth() != with.truth())),
         Arithmetic::Bor => Some(target.or(with)),
         Arithmetic::Band => Some(target.and(with)),
         Arithmetic::Bxor => Some(target.xor(with)),
@@ -421,6 +449,10 @@ where
     let value = match kind {
         Arithmetic::Sum => Some((a.sum(c), b.sum(d))),
         Arithmetic::Prod => Some((a.product(c) - b.product(d), a.product(d).sum(b.product(c)))),
+        Arithmetic::Lor | Arithmetic::Land | Arithmetic::Lxor => {
+            let truth = logical(kind, a.truth() || b.truth(), c.truth() || d.truth());
+            Some((T::of_truth(truth), T::of_truth(false)))
+        }
         Arithmetic::Swap => Some((c, d)),
         Arithmetic::Cswap => pair(operand).filter(|operand| *operand == (a, b)).map(|_| (c, d)),
         Arithmetic::CswapNe => pair(operand).filter(|operand| *operand != (a, b)).map(|_| (c, d)),
@@ -541,6 +573,40 @@ mod tests {
         );
     }
 
+    #[test]
+    fn what_is_not_zero_is_true() {
+        let double = |number: f64| number.to_le_bytes();
+        for (a, b) in [(0.0, 0.0), (-0.0, 2.5), (0.25, 0.0), (f64::NAN, -1.0)] {
+            let (x, y) = (a != 0.0, b != 0.0);
+            for (kind, truth) in [(Lor, x || y), (Land, x && y), (Lxor, x != y)] {
+                let wanted = double(f64::from(u8::from(truth)));
+                assert_eq!(run(kind, Element::Double, double(a), double(b), &[]), wanted);
+                // One of the two parts of a complex number is enough.
+                let pair =
+                    |re: f64, im: f64| -> [u8; 16] { [double(re), double(im)].concat().try_into().unwrap() };
+                let complex = run(kind, Element::DoubleComplex, pair(0.0, a), pair(b, 0.0), &[]);
+                assert_eq!(complex[..8], wanted);
+                assert_eq!(complex[8..], [0; 8]);
+            }
+        }
+        if !X87 {
+            return;
+        }
+        let mut one = [0; 16];
+        (one[7], one[8], one[9]) = (0x80, 0xff, 0x3f);
+        let mut less = one;
+        (less[9], less[12]) = (0xbf, 9);
+        for (a, b, truths) in [
+            (one, less, [true, true, false]),
+            ([0; 16], less, [true, false, true]),
+        ] {
+            for (kind, truth) in [Lor, Land, Lxor].into_iter().zip(truths) {
+                let wanted = if truth { one } else { [0; 16] };
+                assert_eq!(run(kind, Element::LongDouble, a, b, &[]), wanted);
+            }
+        }
+    }
+
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     #[test]
     fn long_doubles_are_computed_with_and_their_padding_means_nothing() {
@@ -591,7 +657,11 @@ mod tests {
     fn what_is_not_defined_is_not() {
         assert!(!is_defined(Min, Element::FloatComplex) && !is_defined(Band, Element::Double));
         assert!(!is_defined(CswapLt, Element::DoubleComplex) && !is_defined(Mswap, Element::Float));
-        assert!(!is_defined(Lor, Element::Float) && is_defined(Sum, Element::FloatComplex));
+        assert!(is_defined(Sum, Element::FloatComplex));
+        for kind in [Lor, Land, Lxor] {
+            assert!(is_defined(kind, Element::Float) && !is_in_portals(kind, Element::Float));
+            assert!(is_in_portals(kind, Element::Int8));
+        }
         assert!(length_fits(Sum, Element::Int32, 0) && length_fits(Sum, Element::Int32, 12));
         assert!(!length_fits(Sum, Element::Int32, 10) && !length_fits(Cswap, Element::Int32, 8));
         assert!(length_fits(Swap, Element::Int32, 8) && length_fits(Mswap, Element::Int32, 4));

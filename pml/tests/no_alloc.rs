@@ -269,6 +269,7 @@ fn operations_on_windows_allocate_nothing() {
                     operands: Payload::Loan(out.part(0, length)),
                     compare: Payload::Loan(ConstLoan::EMPTY),
                     fetch: Some(Target::Loan(into.part(0, length))),
+                    buffered: false,
                     notify: false,
                 };
                 let id = pair.a.atomic(args).unwrap();

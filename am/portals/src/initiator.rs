@@ -403,7 +403,7 @@ pub(crate) fn judge(
     if Arithmetic::is_swap(operation) && !fetch {
         return Err(NiError::ArgInvalid("a swap that fetches nothing"));
     }
-    if !atomics::is_defined(operation, element) {
+    if !atomics::is_in_portals(operation, element) {
         return Err(NiError::ArgInvalid("an operation on a type that it is not for"));
     }
     if length > most || !atomics::length_fits(operation, element, length) {

@@ -282,7 +282,7 @@ impl Core {
         if rlength > ATOMIC
             || operand != wanted
             || how.is_swap() && !fetch
-            || !atomics::is_defined(how, element)
+            || !atomics::is_in_portals(how, element)
             || !atomics::length_fits(how, element, rlength as u64)
         {
             return self.drops.count(Drop::Malformed);

@@ -28,7 +28,7 @@ use crate::ops::Operations;
 use crate::refuse::{self, Table};
 use crate::sleep::{Arming, Spin};
 use crate::turns::{Turn, Turns, is_single_threaded};
-use crate::{exit, log, params, sleep, wait};
+use crate::{atomic, exit, log, params, sleep, wait};
 
 /// A domain: one member, and the state that its objects share.
 #[repr(C)]
@@ -111,6 +111,7 @@ static OPS: Table<fi_ops_domain> = Table::new(fi_ops_domain {
     endpoint: Some(ep::open),
     endpoint2: Some(ep::open2),
     poll_open: Some(wait::open_poll),
+    query_atomic: Some(atomic::query),
     ..fi_ops_domain::REFUSING
 });
 

@@ -27,6 +27,7 @@
 //! | `fabric`, `domain`, `eq`, `av`, `mr`, `wait/` | the objects without data path |
 //! | `cq/`, `cntr/`, `ep/`, `ops` | queues, counters, endpoints, operations |
 //! | `calls`, `msg`, `tagged` | the calls of messages |
+//! | `rma`, `atomic` | the calls of reads, writes and atomics of peers' memory |
 //! | `finish` | the ends of operations: entries, counts, failures |
 //! | `waitable` | what completion queues and counters are alike in |
 //! | `bell`, `sleep` | what wakes a client that sleeps; waits |
@@ -38,6 +39,7 @@
 #![allow(unsafe_code, reason = "an interface of C: every call takes pointers")]
 
 mod address;
+mod atomic;
 mod auto;
 mod av;
 mod bell;

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use doorbell_fabric::memory::{ConstLoan, MutLoan};
 use libc::iovec;
-use libfabric_sys::{FI_EINVAL, FI_EMSGSIZE};
+use libfabric_sys::{FI_EINVAL, FI_EMSGSIZE, fi_ioc};
 
 use crate::ep::{Bytes, Room, limits};
 use crate::errno::{Errno, Result};
@@ -67,6 +67,38 @@ unsafe fn pieces<'a>(pieces: *const iovec, count: usize) -> Result<&'a [iovec]> 
         }
         _ => Err(Errno(FI_EINVAL)),
     }
+}
+
+/// The pieces of memory of a call that counts elements of this size, in bytes.
+///
+/// # Safety
+/// `count` pieces at `ioc` may be read.
+///
+/// # Errors
+/// `FI_EINVAL` for more pieces than an operation may have; `FI_EMSGSIZE` for more bytes than there is memory.
+#[inline]
+pub(crate) unsafe fn elements(
+    ioc: *const fi_ioc,
+    count: usize,
+    size: usize,
+) -> Result<([iovec; limits::PIECES], usize)> {
+    const NONE: iovec = iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: 0,
+    };
+    let mut pieces = [NONE; limits::PIECES];
+    if count > limits::PIECES || ioc.is_null() && count > 0 {
+        return Err(Errno(FI_EINVAL));
+    }
+    for (at, piece) in pieces[..count].iter_mut().enumerate() {
+        // SAFETY: one of the caller's pieces.
+        let given = unsafe { ioc.wrapping_add(at).read() };
+        *piece = iovec {
+            iov_base: given.addr,
+            iov_len: given.count.checked_mul(size).ok_or(Errno(FI_EMSGSIZE))?,
+        };
+    }
+    Ok((pieces, count))
 }
 
 /// Lends pieces of memory to be sent from.
@@ -134,6 +166,23 @@ mod tests {
         // SAFETY: too many are not read.
         let refused = unsafe { room_pieces(list.as_ptr(), limits::PIECES + 1) };
         assert_eq!(refused.map(|_| ()), Err(Errno(FI_EINVAL)));
+        let counted = |count| fi_ioc {
+            addr: memory.as_ptr().cast_mut().cast(),
+            count,
+        };
+        let list = [counted(2), counted(1)];
+        // SAFETY: the list has as many.
+        let (pieces, count) = unsafe { elements(list.as_ptr(), 2, 4) }.unwrap();
+        assert_eq!((pieces.map(|piece| piece.iov_len), count), ([8, 4, 0, 0], 2));
+        let refused = |list: *const fi_ioc, count| {
+            // SAFETY: as above, or none are read.
+            unsafe { elements(list, count, 4) }.map(|_| ())
+        };
+        assert_eq!(refused(list.as_ptr(), limits::PIECES + 1), Err(Errno(FI_EINVAL)));
+        assert_eq!(refused(std::ptr::null(), 1), Err(Errno(FI_EINVAL)));
+        assert_eq!(refused(std::ptr::null(), 0), Ok(()));
+        let long = counted(usize::MAX / 2);
+        assert_eq!(refused(&raw const long, 1), Err(Errno(FI_EMSGSIZE)));
         // SAFETY: none are read.
         assert_eq!(unsafe { bytes(std::ptr::null(), 0) }, Ok(&[][..]));
         // SAFETY: too many are not read.

@@ -67,8 +67,6 @@ pub(crate) const EP: fi_ops_ep = fi_ops_ep {
     ..fi_ops_ep::REFUSING
 };
 
-/// The table of an endpoint that offers no atomics.
-pub(crate) static ATOMIC: Table<fi_ops_atomic> = Table::new(fi_ops_atomic::REFUSING);
 /// The table of an endpoint that offers no collectives.
 pub(crate) static COLLECTIVE: Table<fi_ops_collective> = Table::new(fi_ops_collective::REFUSING);
 

@@ -55,6 +55,15 @@ impl Extended {
         bytes
     }
 
+    /// The number one, which stands for true.
+    pub(super) const ONE: Self = Self {
+        negative: false,
+        exponent: BIAS as u16,
+        mantissa: LEADING,
+    };
+    /// Zero, without a sign.
+    pub(super) const ZERO: Self = Self::zero(false);
+
     const fn zero(negative: bool) -> Self {
         Self {
             negative,
@@ -84,7 +93,7 @@ impl Extended {
         self.exponent == LARGEST && self.mantissa == LEADING
     }
 
-    const fn is_zero(self) -> bool {
+    pub(super) const fn is_zero(self) -> bool {
         self.exponent == 0 && self.mantissa == 0
     }
 

@@ -84,6 +84,7 @@ fn fetch_add(here: &mut Node, to: Rank, address: usize, into: &Region) -> Reques
         operands: Payload::Loan(ConstLoan::of_static(&[3, 0, 0, 0, 0, 0, 0, 0])),
         compare: Payload::Loan(ConstLoan::EMPTY),
         fetch: Some(Target::Region(into.slice(0, 8).unwrap())),
+        buffered: false,
         notify: false,
     };
     here.member.pml().atomic(args).unwrap()

@@ -187,10 +187,12 @@ pub struct AtomicArgs {
     /// The operands, one for each element; none for [`Arithmetic::Read`].
     pub operands: Payload,
     /// What the elements are compared with, or the masks, one for each element, for those operations that
-    /// have them; none for all others.
+    /// have them; none for all others. They are taken before the call returns, and the operands with them.
     pub compare: Payload,
     /// Where the elements go as they were before, if they are wanted. Required for [`Arithmetic::Read`].
     pub fetch: Option<Target>,
+    /// Take the operands before the call returns, as for [`PutArgs::buffered`].
+    pub buffered: bool,
     /// Put the request on the completion queue when it ends.
     pub notify: bool,
 }

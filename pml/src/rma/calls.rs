@@ -5,7 +5,7 @@ use doorbell_fabric::memory::{ConstLoan, MutLoan};
 use doorbell_fabric::message::{Body, Message};
 use zerocopy::IntoBytes;
 
-use super::args::{AtomicArgs, GetArgs, PutArgs, RemotePiece};
+use super::args::{ATOMIC_MOST, AtomicArgs, GetArgs, PutArgs, RemotePiece};
 use super::lead::{LEAD_SHORT, Lead, Operation, Verb};
 use super::reply_charge;
 use super::target::{is_valid, operands};
@@ -179,6 +179,7 @@ impl<M: Message> Pml<M> {
             operands: Payload::Loan(operands),
             compare: Payload::Loan(ConstLoan::EMPTY),
             fetch: fetch.map(Target::Loan),
+            buffered: false,
             notify,
         })
     }
@@ -282,12 +283,18 @@ impl<M: Message> Pml<M> {
         self.operate(whither, &operation, Origin::Nothing, Some(target), args.notify)
     }
 
+    /// Bytes of the elements of one atomic, at most: 4,096, or an eighth of a smaller window setting.
+    #[must_use]
+    pub fn atomic_most(&self) -> usize {
+        ATOMIC_MOST.min(to_usize(self.core.config.window / 8))
+    }
+
     /// Computes in a window, element by element: each in one step, also for the target's own atomic
     /// instructions where it is aligned and of 1, 2, 4 or 8 bytes. Returns a request, always, which ends when
     /// it is done, and what was there before is here.
     ///
     /// # Errors
-    /// Those of [`Pml::put`].
+    /// Those of [`Pml::put`]; [`PmlError::BadOperation`] also for more than [`Pml::atomic_most`] bytes.
     pub fn atomic(&mut self, args: AtomicArgs) -> Result<RequestId, PmlError> {
         let total = args.at.length();
         let (with, compare) = operands(args.arithmetic, total);
@@ -306,7 +313,7 @@ impl<M: Message> Pml<M> {
         if args.operands.len() != with || args.compare.len() != compare {
             return refuse("an atomic with other operands than elements");
         }
-        if total > self.core.config.window / 8 {
+        if total > self.atomic_most() as u64 {
             return refuse("an atomic of more bytes than an eighth of the window");
         }
         let fetch = args.fetch.map(Target::checked).transpose()?;
@@ -325,7 +332,11 @@ impl<M: Message> Pml<M> {
             notice: false,
             data: None,
         };
-        let origin = self.operands(args.to, args.operands.checked()?, args.compare.checked()?);
+        let (with, compare) = (args.operands.checked()?, args.compare.checked()?);
+        let origin = match args.buffered && compare.is_empty() {
+            true => self.buffered(args.to, &Origin::User(with))?,
+            false => self.operands(args.to, with, compare),
+        };
         self.operate((args.to, args.context), &operation, origin, fetch, args.notify)
     }
 

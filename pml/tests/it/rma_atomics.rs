@@ -29,6 +29,7 @@ pub(crate) fn args(
         operands: loan(Vec::new()),
         compare: loan(Vec::new()),
         fetch: None,
+        buffered: false,
         notify: false,
     }
 }
@@ -243,4 +244,50 @@ fn none_is_lost_beside_the_atomic_instructions_of_the_target() {
         }
     });
     assert_eq!(window.room().update(8, 8, |_| None), Some(100_000 + (3000 << 32)));
+}
+
+#[test]
+fn operands_that_are_taken_at_once_may_change_behind_the_call() {
+    let mut config = sim(true, true, true);
+    config.queue_depth = 2;
+    let mut world = World::new(2, config, |_| ());
+    let window = empty(64);
+    open(&mut world, 1, 1, &window);
+    let [operand, compare] = [(); 2].map(|()| empty(8));
+    let mut ids = Vec::new();
+    for number in 0..64u64 {
+        operand.write(0, &(number + 1).to_le_bytes());
+        compare.write(0, &number.to_le_bytes());
+        let mut sum = args(1, piece(1, 8, 8), Arithmetic::Sum, Element::Uint64);
+        (sum.operands, sum.buffered) = (Payload::Loan(operand.loan()), true);
+        ids.push(world.pmls[0].atomic(sum).unwrap());
+        let mut swap = args(1, piece(1, 0, 8), Arithmetic::Cswap, Element::Uint64);
+        swap.operands = Payload::Loan(operand.loan());
+        swap.compare = Payload::Loan(compare.loan());
+        swap.buffered = true;
+        ids.push(world.pmls[0].atomic(swap).unwrap());
+    }
+    operand.write(0, &[0xee; 8]);
+    compare.write(0, &[0xee; 8]);
+    for id in ids {
+        world.wait(0, id).unwrap();
+    }
+    let word = |at: usize| u64::from_le_bytes(bytes(&window)[at..at + 8].try_into().unwrap());
+    assert_eq!((word(0), word(8)), (64, 64 * 65 / 2));
+}
+
+#[test]
+fn a_small_window_takes_less() {
+    let mut world = World::new(2, sim(true, true, true), |pml| pml.window = 1 << 10);
+    assert_eq!(world.pmls[0].atomic_most(), 128);
+    open(&mut world, 1, 1, &empty(256));
+    for (length, is_taken) in [(128, true), (136, false)] {
+        let mut sum = args(1, piece(1, 0, length), Arithmetic::Sum, Element::Uint64);
+        sum.operands = loan(vec![1; length]);
+        let done = world.pmls[0].atomic(sum);
+        assert_eq!(done.is_ok(), is_taken, "{length}");
+        if let Ok(id) = done {
+            world.wait(0, id).unwrap();
+        }
+    }
 }

@@ -1,15 +1,16 @@
-//! Reads and writes of peers' memory.
+//! Reads and writes of peers' memory, and what they have in common with atomics.
 //!
 //! | call | ends when |
 //! |---|---|
 //! | write, of every level | the bytes are in the peer's memory |
 //! | read | the bytes are here |
+//! | atomic, of every level | the peer's memory has changed, and what was there before is here |
 //!
 //! What is injected is taken before the call returns, and ends as every other write. A fenced operation is
 //! refused by `FI_EAGAIN` until no other one of its endpoint is under way.
 
 use doorbell_fabric::memory::ConstLoan;
-use doorbell_pml::{GetArgs, Notice, Payload, PmlError, PutArgs, RemotePiece, RemotePieces, RequestId};
+use doorbell_pml::{GetArgs, Notice, Payload, PmlError, PutArgs, Rank, RemotePiece, RemotePieces, RequestId};
 use libfabric_sys::*;
 
 use super::limits;
@@ -23,7 +24,7 @@ use crate::errno::{Errno, Result};
 use crate::finish::pointer;
 use crate::ops::{Mark, Operation};
 
-/// A call that reads or writes.
+/// A call that reads, writes or computes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access {
     /// The peer, by its address in the endpoint's address vector.
@@ -34,6 +35,18 @@ pub(crate) struct Access {
     pub(crate) flags: u64,
     /// A write: what the peer's queue gets, if the call has some.
     pub(crate) data: Option<u64>,
+}
+
+impl Access {
+    /// A call without a context and without flags.
+    pub(super) const fn injected(peer: fi_addr_t, data: Option<u64>) -> Self {
+        Self {
+            peer,
+            context: 0,
+            flags: 0,
+            data,
+        }
+    }
 }
 
 /// Memory of a peer.
@@ -51,14 +64,34 @@ impl Remote {
     /// # Errors
     /// `FI_EINVAL` for none, too many, and where their lengths overflow.
     pub(crate) fn pieces(pieces: &[fi_rma_iov]) -> Result<Self> {
-        let mut all = [RemotePiece::default(); limits::PIECES];
-        let all = all.get_mut(..pieces.len()).ok_or(Errno(FI_EINVAL))?;
-        for (to, piece) in all.iter_mut().zip(pieces) {
-            *to = RemotePiece {
+        Self::several(pieces, |piece| {
+            Some(RemotePiece {
                 key: piece.key,
                 address: piece.addr,
                 length: piece.len as u64,
-            };
+            })
+        })
+    }
+
+    /// Pieces of a peer's memory, in elements of this size.
+    ///
+    /// # Errors
+    /// Those of [`Remote::pieces`].
+    pub(crate) fn elements(pieces: &[fi_rma_ioc], size: usize) -> Result<Self> {
+        Self::several(pieces, |piece| {
+            Some(RemotePiece {
+                key: piece.key,
+                address: piece.addr,
+                length: piece.count.checked_mul(size)? as u64,
+            })
+        })
+    }
+
+    fn several<P>(pieces: &[P], of: impl Fn(&P) -> Option<RemotePiece>) -> Result<Self> {
+        let mut all = [RemotePiece::default(); limits::PIECES];
+        let all = all.get_mut(..pieces.len()).ok_or(Errno(FI_EINVAL))?;
+        for (to, piece) in all.iter_mut().zip(pieces) {
+            *to = of(piece).ok_or(Errno(FI_EINVAL))?;
         }
         RemotePieces::new(all).map(Self::Several).ok_or(Errno(FI_EINVAL))
     }
@@ -68,7 +101,7 @@ impl Remote {
     /// # Errors
     /// `FI_EMSGSIZE` for one that is too long, `FI_EINVAL` where there are other bytes than here.
     #[inline]
-    fn of_length(self, length: u64) -> Result<RemotePieces> {
+    pub(super) fn of_length(self, length: u64) -> Result<RemotePieces> {
         if length > limits::MESSAGE {
             return Err(Errno(FI_EMSGSIZE));
         }
@@ -82,12 +115,26 @@ impl Remote {
 
 /// What an operation is, and what it was found to need.
 #[derive(Clone, Copy, Debug)]
-struct Begun {
+pub(super) struct Begun {
     from: EndpointNumber,
     kind: Mark,
+    /// `FI_RMA` or `FI_ATOMIC`.
+    family: u64,
     side: Side,
     counter: CounterIndex,
     route: Route,
+}
+
+impl Begun {
+    /// The number of the peer.
+    pub(super) const fn rank(&self) -> Rank {
+        self.route.rank
+    }
+
+    /// The context of the operation, which names both endpoints.
+    pub(super) const fn context(&self) -> u16 {
+        Space::Untagged.context(self.route.endpoint, self.from)
+    }
 }
 
 impl State {
@@ -103,11 +150,8 @@ impl State {
         access: &Access,
     ) -> Result<isize> {
         let at = remote.of_length(room.len())?;
-        let begun = self.begin(from, Mark::READ, access)?;
-        let (rank, context) = (
-            begun.route.rank,
-            Space::Untagged.context(begun.route.endpoint, from),
-        );
+        let begun = self.begin(from, (Mark::READ, FI_RMA), access)?;
+        let (rank, context) = (begun.rank(), begun.context());
         let pml = self.member.pml();
         let read = match (&room, at.as_slice()) {
             (Room::One(loan), [piece]) => pml.get_loan(rank, context, *piece, *loan, true),
@@ -139,11 +183,10 @@ impl State {
         if injects && length > limits::INJECT as u64 {
             return Err(Errno(FI_EMSGSIZE));
         }
-        let begun = self.begin(from, Mark::WRITE, access)?;
+        let begun = self.begin(from, (Mark::WRITE, FI_RMA), access)?;
         if let (Bytes::One(loan), [piece], false, None) = (&bytes, at.as_slice(), injects, access.data) {
-            let context = Space::Untagged.context(begun.route.endpoint, from);
-            let pml = self.member.pml();
-            let written = pml.put_loan(begun.route.rank, context, *piece, *loan, true);
+            let (rank, context) = (begun.rank(), begun.context());
+            let written = self.member.pml().put_loan(rank, context, *piece, *loan, true);
             return self.started(begun, access, written);
         }
         let written = self.put(begun, at, bytes.payload(), access.data, injects);
@@ -166,18 +209,10 @@ impl State {
             return Err(Errno(FI_EMSGSIZE));
         }
         let at = remote.of_length(bytes.len() as u64)?;
-        let access = Access {
-            peer: to,
-            context: 0,
-            flags: 0,
-            data,
-        };
-        let begun = self.begin(from, Mark::WRITE, &access)?;
+        let access = Access::injected(to, data);
+        let begun = self.begin(from, (Mark::WRITE, FI_RMA), &access)?;
         let written = self.put(begun, at, Payload::Loan(bytes), data, true);
-        self.member.pml().flush();
-        let request = written.map_err(|error| inject_error(&error))?;
-        self.under_way(begun, &access, request, Mark::NONE);
-        Ok(0)
+        self.injected(begun, &access, written)
     }
 
     fn put(
@@ -189,8 +224,8 @@ impl State {
         buffered: bool,
     ) -> std::result::Result<RequestId, PmlError> {
         self.member.pml().put(PutArgs {
-            to: begun.route.rank,
-            context: Space::Untagged.context(begun.route.endpoint, begun.from),
+            to: begun.rank(),
+            context: begun.context(),
             at,
             payload,
             notice: data.is_some(),
@@ -202,9 +237,14 @@ impl State {
 
     /// What comes before every operation: whether it may begin, and where its peer is.
     #[inline]
-    fn begin(&mut self, from: EndpointNumber, kind: Mark, access: &Access) -> Result<Begun> {
+    pub(super) fn begin(
+        &mut self,
+        from: EndpointNumber,
+        (kind, family): (Mark, u64),
+        access: &Access,
+    ) -> Result<Begun> {
         let endpoint = self.endpoints.find(from)?;
-        let (side, counter) = endpoint.accessing(kind)?;
+        let (side, counter) = endpoint.accessing(kind, family)?;
         let waits = access.flags & FI_FENCE != 0 && endpoint.under_way > 0;
         if waits || endpoint.under_way >= endpoint.most_under_way || self.queues.is_full(side.queue) {
             return Err(Errno(FI_EAGAIN));
@@ -213,6 +253,7 @@ impl State {
         Ok(Begun {
             from,
             kind,
+            family,
             side,
             counter,
             route: self.route_in(vector, access.peer)?,
@@ -220,7 +261,7 @@ impl State {
     }
 
     /// What comes after every operation.
-    fn started(
+    pub(super) fn started(
         &mut self,
         begun: Begun,
         access: &Access,
@@ -242,6 +283,22 @@ impl State {
                 self.report(&operation, failure);
             }
         }
+        Ok(0)
+    }
+
+    /// What comes after every operation that was injected.
+    ///
+    /// # Errors
+    /// Why it was not.
+    pub(super) fn injected(
+        &mut self,
+        begun: Begun,
+        access: &Access,
+        started: std::result::Result<RequestId, PmlError>,
+    ) -> Result<isize> {
+        self.member.pml().flush();
+        let request = started.map_err(|error| inject_error(&error))?;
+        self.under_way(begun, access, request, Mark::NONE);
         Ok(0)
     }
 
@@ -313,7 +370,7 @@ fn operation(begun: Begun, access: &Access, request: RequestId, mark: Mark) -> O
     Operation {
         context: access.context,
         request,
-        flags: (FI_RMA | kind) as u32,
+        flags: (begun.family | kind) as u32,
         queue: begun.side.queue,
         endpoint: begun.from.0,
         mark,
@@ -337,6 +394,22 @@ mod tests {
         assert_eq!(Remote::One(5, 7).of_length(9).unwrap().length(), 9);
         let long = Remote::One(0, 7).of_length(limits::MESSAGE + 1);
         assert_eq!(long, Err(Errno(FI_EMSGSIZE)));
+    }
+
+    #[test]
+    fn elements_have_their_size_on_both_sides() {
+        let piece = |count| fi_rma_ioc {
+            addr: 0,
+            count,
+            key: 7,
+        };
+        let both = Remote::elements(&[piece(3), piece(1)], 16).unwrap();
+        assert_eq!(both.of_length(64).unwrap().length(), 64);
+        assert_eq!(both.of_length(4), Err(Errno(FI_EINVAL)));
+        let refused = |pieces: &[fi_rma_ioc]| Remote::elements(pieces, 16).map(|_| ());
+        assert_eq!(refused(&[]), Err(Errno(FI_EINVAL)));
+        assert_eq!(refused(&[piece(usize::MAX / 8)]), Err(Errno(FI_EINVAL)));
+        assert_eq!(refused(&[piece(usize::MAX / 16); 2]), Err(Errno(FI_EINVAL)));
     }
 
     #[test]

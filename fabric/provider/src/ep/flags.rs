@@ -20,6 +20,8 @@ pub(crate) const WRITE: u64 = SEND & !FI_MATCH_COMPLETE;
 /// Flags of reads of a peer's memory, which take nothing of the levels of completion.
 pub(crate) const READ: u64 =
     FI_COMPLETION | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MORE | FI_FENCE;
+/// Flags of atomics. What they bring to the peer is no data of its queue.
+pub(crate) const ATOMIC: u64 = WRITE & !FI_REMOTE_CQ_DATA;
 /// Flags of untagged receives.
 pub(crate) const RECEIVE: u64 = FI_COMPLETION | FI_MORE | FI_MULTI_RECV;
 /// Flags that may be the default of sends: not those that are of one message alone.
@@ -39,6 +41,7 @@ const OTHERS: u64 = FI_COMMIT_COMPLETE
     | FI_PEEK
     | FI_CLAIM
     | FI_DISCARD
+    | FI_TAGGED
     | SEND;
 
 /// Checks the flags of an operation of which `ours` are offered.
@@ -86,6 +89,9 @@ mod tests {
         assert_eq!(check(FI_INJECT | FI_REMOTE_CQ_DATA | FI_FENCE, WRITE), Ok(()));
         assert_eq!(check(FI_MATCH_COMPLETE, WRITE), Err(Errno(FI_EOPNOTSUPP)));
         assert_eq!(check(FI_REMOTE_CQ_DATA, READ), Err(Errno(FI_EOPNOTSUPP)));
+        assert_eq!(check(FI_INJECT | FI_FENCE | FI_MORE, ATOMIC), Ok(()));
+        assert_eq!(check(FI_TAGGED, ATOMIC), Err(Errno(FI_EOPNOTSUPP)));
+        assert_eq!(check(FI_REMOTE_CQ_DATA, ATOMIC), Err(Errno(FI_EOPNOTSUPP)));
         assert!(is_slow(FI_FENCE) && is_slow(FI_DELIVERY_COMPLETE) && !is_slow(FI_MORE));
         assert_eq!(check(FI_COMMIT_COMPLETE, SEND), Err(Errno(FI_EOPNOTSUPP)));
         assert_eq!(check(FI_MULTI_RECV, TAGGED_RECEIVE), Err(Errno(FI_EOPNOTSUPP)));

@@ -7,10 +7,11 @@
 //! | `state` | what every operation needs of it |
 //! | `flags`, `limits` | the flags and the limits of operations |
 //! | `send`, `receive`, `peek` | sends and receives of both spaces; messages that have arrived |
-//! | `access` | reads and writes of peers' memory |
+//! | `access`, `compute` | reads, writes and atomics of peers' memory |
 //! | `route` | the way from addresses to peers, and back |
 
 mod access;
+mod compute;
 pub(crate) mod flags;
 pub(crate) mod limits;
 mod name;
@@ -23,6 +24,7 @@ mod send;
 mod state;
 
 pub(crate) use self::access::{Access, Remote};
+pub(crate) use self::compute::Compute;
 pub(crate) use self::object::{EndpointObject, of as endpoint, open, open2};
 pub(crate) use self::receive::{Receive, Room};
 pub(crate) use self::send::{Bytes, Send};

@@ -22,7 +22,7 @@ use crate::errno::{Answer, Errno, Result, check_flags};
 use crate::object::{self, Head, Held, Object, Uses, find, give, publish, take_back, this};
 use crate::ops::Mark;
 use crate::refuse::{self, Table};
-use crate::{exit, log, msg, rma, tagged};
+use crate::{atomic, exit, log, msg, rma, tagged};
 
 /// How long a close waits, after that, until no memory of operations that it has given up is touched.
 const ABORTS: Duration = Duration::from_secs(2);
@@ -281,7 +281,7 @@ fn object_of(
             msg: msg::MSG.pointer(),
             rma: rma::RMA.pointer(),
             tagged: tagged::TAGGED.pointer(),
-            atomic: refuse::ATOMIC.pointer(),
+            atomic: atomic::ATOMIC.pointer(),
             collective: refuse::COLLECTIVE.pointer(),
         }),
         uses: Uses::default(),
@@ -438,7 +438,7 @@ fn enable(endpoint: &mut Endpoint) -> Result<c_int> {
     }
     let has_messages = endpoint.has_messages;
     let lacks = |side: &super::state::Side| has_messages && side.offered && side.queue == QueueIndex::NONE;
-    let accesses = endpoint.reads.offered || endpoint.writes.offered;
+    let accesses = endpoint.reads.are_offered() || endpoint.writes.are_offered();
     let lacks_any = lacks(&endpoint.sends) || lacks(&endpoint.receives);
     if lacks_any || accesses && endpoint.sends.queue == QueueIndex::NONE {
         return Err(Errno(FI_ENOCQ));

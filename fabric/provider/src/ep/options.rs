@@ -36,8 +36,10 @@ enum Named {
     MinMulti,
     /// Bytes that may be injected.
     Inject,
-    /// Bytes of a message, which cannot be set.
+    /// Bytes of a message, a read or a write, which cannot be set.
     Message,
+    /// Bytes of an atomic, which cannot be set.
+    Atomic,
     /// Whether messages may pass through shared memory.
     SharedMemory,
 }
@@ -49,7 +51,11 @@ impl Named {
         Ok(match (level, option) {
             (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) => Self::MinMulti,
             (FI_OPT_ENDPOINT, FI_OPT_INJECT_MSG_SIZE | FI_OPT_INJECT_TAGGED_SIZE) => Self::Inject,
-            (FI_OPT_ENDPOINT, FI_OPT_MAX_MSG_SIZE | FI_OPT_MAX_TAGGED_SIZE) => Self::Message,
+            (FI_OPT_ENDPOINT, FI_OPT_INJECT_RMA_SIZE | FI_OPT_INJECT_ATOMIC_SIZE) => Self::Inject,
+            (FI_OPT_ENDPOINT, FI_OPT_MAX_MSG_SIZE | FI_OPT_MAX_TAGGED_SIZE | FI_OPT_MAX_RMA_SIZE) => {
+                Self::Message
+            }
+            (FI_OPT_ENDPOINT, FI_OPT_MAX_ATOMIC_SIZE) => Self::Atomic,
             (FI_OPT_ENDPOINT, FI_OPT_SHARED_MEMORY_PERMITTED) => Self::SharedMemory,
             _ => return Err(Errno(FI_ENOPROTOOPT)),
         })
@@ -70,6 +76,7 @@ unsafe extern "C" fn getopt(
             Named::MinMulti => state.endpoints.find(endpoint.number())?.min_multi as usize,
             Named::Inject => limits::INJECT,
             Named::Message => limits::MESSAGE as usize,
+            Named::Atomic => state.atomic_most(),
             // SAFETY: the caller's memory, which has the length that is given.
             Named::SharedMemory => return unsafe { answer(true, value, length) },
         };
@@ -100,7 +107,7 @@ unsafe extern "C" fn setopt(
             // As many are taken as were ever announced.
             Named::Inject if bytes <= limits::INJECT => {}
             Named::Inject => return Err(Errno(FI_EINVAL)),
-            Named::Message | Named::SharedMemory => return Err(Errno(FI_ENOPROTOOPT)),
+            Named::Message | Named::Atomic | Named::SharedMemory => return Err(Errno(FI_ENOPROTOOPT)),
         }
         Ok(0)
     })

@@ -121,11 +121,11 @@ impl Side {
     }
 }
 
-/// Reads, or writes, of peers' memory.
+/// Reads, or writes, of peers' memory, atomic ones among them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accesses {
-    /// Whether the endpoint has them.
-    pub(crate) offered: bool,
+    /// Those that the endpoint has, of `FI_RMA` and `FI_ATOMIC`.
+    families: u64,
     /// The counter of them.
     pub(crate) counter: CounterIndex,
 }
@@ -134,10 +134,16 @@ impl Accesses {
     /// Those of an endpoint with these capabilities, which name them, or no direction at all.
     const fn of(caps: u64, named: u64) -> Self {
         const DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+        let has_them = caps & named != 0 || caps & DIRECTIONS == 0;
         Self {
-            offered: caps & FI_RMA != 0 && (caps & named != 0 || caps & DIRECTIONS == 0),
+            families: if has_them { caps & (FI_RMA | FI_ATOMIC) } else { 0 },
             counter: CounterIndex::NONE,
         }
+    }
+
+    /// Whether the endpoint has any.
+    pub(crate) const fn are_offered(&self) -> bool {
+        self.families != 0
     }
 }
 
@@ -186,7 +192,7 @@ impl Endpoint {
             accesses: 0,
             reads: Accesses::of(caps, FI_READ),
             writes: Accesses::of(caps, FI_WRITE),
-            has_messages: caps & (FI_MSG | FI_TAGGED) != 0 || caps & FI_RMA == 0,
+            has_messages: caps & (FI_MSG | FI_TAGGED) != 0 || caps & (FI_RMA | FI_ATOMIC) == 0,
             vector: None,
             enabled: false,
             directed: [
@@ -227,17 +233,17 @@ impl Endpoint {
         self.ready(self.receives)
     }
 
-    /// How reads or writes are reported, and their counter, if they may begin.
+    /// How reads or writes of a family are reported, and their counter, if they may begin.
     ///
     /// # Errors
     /// `FI_EOPBADSTATE` before the endpoint is enabled; `FI_EOPNOTSUPP` for one without them.
     #[inline]
-    pub(crate) fn accessing(&self, kind: Mark) -> Result<(Side, CounterIndex)> {
+    pub(crate) fn accessing(&self, kind: Mark, family: u64) -> Result<(Side, CounterIndex)> {
         let accesses = match kind {
             Mark::READ => self.reads,
             _ => self.writes,
         };
-        match self.enabled && accesses.offered {
+        match self.enabled && accesses.families & family != 0 {
             true => Ok((self.sends, accesses.counter)),
             false => Err(self.refuse()),
         }
@@ -350,12 +356,18 @@ mod tests {
             (FI_MSG, neither),
         ] {
             let mut endpoint = Endpoint::new(caps, [0; 2]);
-            let before = endpoint.accessing(Mark::READ).map(|_| ());
+            let before = endpoint.accessing(Mark::READ, FI_RMA).map(|_| ());
             assert_eq!(before, Err(Errno(FI_EOPBADSTATE)));
             endpoint.enabled = true;
-            let may = |kind| endpoint.accessing(kind).is_ok();
+            let may = |kind| endpoint.accessing(kind, FI_RMA).is_ok();
             assert_eq!((may(Mark::READ), may(Mark::WRITE)), has, "{caps:#x}");
+            assert!(endpoint.accessing(Mark::READ, FI_ATOMIC).is_err());
         }
+        let mut endpoint = Endpoint::new(FI_ATOMIC | FI_WRITE, [0; 2]);
+        endpoint.enabled = true;
+        let may = |kind, family| endpoint.accessing(kind, family).is_ok();
+        assert!(may(Mark::WRITE, FI_ATOMIC) && !may(Mark::READ, FI_ATOMIC) && !may(Mark::WRITE, FI_RMA));
+        assert!(!endpoint.has_messages);
         assert_eq!(Space::target(Space::Tagged.context(5, EndpointNumber(9))), 5);
     }
 

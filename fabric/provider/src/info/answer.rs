@@ -47,7 +47,7 @@ fn caps(asked: &Attributes, entry: &Entry) -> u64 {
         | asked.rx.caps & !TX_ONLY
         | asked.domain.caps & DOMAIN_CAPS;
     let mut caps = asked | offered & !(PRIMARY | DIRECTIONS | ACCESSES);
-    if caps & FI_RMA != 0 && caps & ACCESSES == 0 {
+    if caps & (FI_RMA | FI_ATOMIC) != 0 && caps & ACCESSES == 0 {
         caps |= offered & ACCESSES;
     }
     if caps & DIRECTIONS == 0 {

@@ -31,6 +31,7 @@ const CAPS: u64 = FI_MSG
     | FI_SEND
     | FI_RECV
     | FI_RMA
+    | FI_ATOMIC
     | ACCESSES
     | FI_MULTI_RECV
     | FI_DIRECTED_RECV
@@ -45,18 +46,20 @@ const ON_REQUEST: u64 = FI_TAGGED_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV;
 
 /// The capabilities of which an entry has only those that the hints name, if they name any.
 pub(crate) const PRIMARY: u64 =
-    FI_MSG | FI_TAGGED | FI_RMA | FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | ON_REQUEST;
+    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | ON_REQUEST;
 /// The directions of messages: both, where hints name none.
 pub(crate) const DIRECTIONS: u64 = FI_SEND | FI_RECV;
-/// The directions of reads and writes: all four, where hints with `FI_RMA` name none.
+/// The directions of reads, writes and atomics: all four, where hints with `FI_RMA` or `FI_ATOMIC` name
+/// none.
 pub(crate) const ACCESSES: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 /// The capabilities of a domain.
 pub(crate) const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 
-/// One sequence per peer keeps every order of messages, and of reads and writes of up to the offered lengths
-/// (`max_order_*_size`); a longer one begins at its turn. Completions have none (`comp_order` is 0, so that a
-/// hint of `FI_ORDER_STRICT` or `FI_ORDER_DATA` is not met): a long message ends after short ones that were
-/// sent behind it, and its parts may come over several rails. Releases from 2.0 on have no other value.
+/// One sequence per peer keeps every order of messages, and of reads, writes and atomics of up to the
+/// offered lengths (`max_order_*_size`); a longer one begins at its turn. Completions have none (`comp_order`
+/// is 0, so that a hint of `FI_ORDER_STRICT` or `FI_ORDER_DATA` is not met): a long message ends after short
+/// ones that were sent behind it, and its parts may come over several rails. Releases from 2.0 on have no
+/// other value.
 const ORDERS: u64 = FI_ORDER_STRICT
     | FI_ORDER_RMA_RAR
     | FI_ORDER_RMA_RAW

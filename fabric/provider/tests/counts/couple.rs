@@ -333,6 +333,58 @@ impl End {
         });
     }
 
+    /// Adds to words of the peer's memory by fi_atomic.
+    pub(crate) fn atomic(&self) {
+        let (from, count, null) = (self.bytes.as_ptr().cast(), self.bytes.len() / 8, ptr::null_mut());
+        // SAFETY: the memory lives as long as the process.
+        self.retry(|| unsafe {
+            call!(
+                self.endpoint,
+                atomic.write(from, count, null, self.peer, 0, KEY, FI_UINT64, FI_SUM, null)
+            )
+        });
+    }
+
+    /// Adds by fi_inject_atomic.
+    pub(crate) fn inject_atomic(&self) {
+        let (from, count) = (self.bytes.as_ptr().cast(), self.bytes.len() / 8);
+        // SAFETY: the memory lives as long as the process.
+        self.retry(|| unsafe {
+            call!(
+                self.endpoint,
+                atomic.inject(from, count, self.peer, 0, KEY, FI_UINT64, FI_SUM)
+            )
+        });
+    }
+
+    /// Does this operation by fi_fetch_atomic.
+    pub(crate) fn fetch_atomic(&self, op: fi_op) {
+        let (from, count, null) = (self.bytes.as_ptr().cast(), self.bytes.len() / 8, ptr::null_mut());
+        let (to, kind) = (self.room.cast(), FI_UINT64);
+        // SAFETY: the memory lives as long as the process.
+        self.retry(|| unsafe {
+            call!(
+                self.endpoint,
+                atomic.readwrite(from, count, null, to, null, self.peer, 0, KEY, kind, op, null)
+            )
+        });
+    }
+
+    /// Compares and swaps by fi_compare_atomic.
+    pub(crate) fn compare_atomic(&self) {
+        let (from, count, null) = (self.bytes.as_ptr().cast(), self.bytes.len() / 8, ptr::null_mut());
+        let (to, kind, op, peer) = (self.room.cast(), FI_UINT64, FI_CSWAP_NE, self.peer);
+        // SAFETY: the memory lives as long as the process.
+        self.retry(|| unsafe {
+            call!(
+                self.endpoint,
+                atomic.compwrite(
+                    from, count, null, from, null, to, null, peer, 0, KEY, kind, op, null
+                )
+            )
+        });
+    }
+
     /// Makes progress; no entry is read.
     pub(crate) fn advance(&self) {
         // SAFETY: no entry is read.

@@ -1,5 +1,7 @@
 //! The ways of a message from one end to the other.
 
+use libfabric_sys::{FI_ATOMIC_READ, FI_SUM};
+
 use crate::couple::{Couple, End};
 
 /// Which calls send and receive.
@@ -23,9 +25,34 @@ pub(crate) enum Way {
     InjectWritten,
     /// fi_read, whose end is read by its caller.
     Read,
+    /// fi_atomic, whose end is read by its caller.
+    Atomic,
+    /// fi_fetch_atomic, as above.
+    FetchAtomic,
+    /// fi_fetch_atomic that only reads, as above.
+    AtomicRead,
+    /// fi_compare_atomic, as above.
+    CompareAtomic,
+    /// fi_inject_atomic, whose end is no entry.
+    InjectAtomic,
 }
 
 impl Way {
+    fn is_one_sided(self) -> bool {
+        !matches!(
+            self,
+            Self::Tagged | Self::Untagged | Self::Injected | Self::WithData | Self::Unexpected
+        )
+    }
+
+    /// Locked instructions of one message of this length.
+    pub(crate) fn locked(self, length: usize) -> u64 {
+        match self {
+            Self::Atomic | Self::FetchAtomic | Self::CompareAtomic | Self::InjectAtomic => length as u64 / 8,
+            _ => 0,
+        }
+    }
+
     fn post(self, end: &mut End) {
         match self {
             Self::Untagged => end.receive(),
@@ -43,25 +70,27 @@ impl Way {
             Self::WrittenWithData => end.write_data(),
             Self::InjectWritten => end.inject_write(),
             Self::Read => end.read(),
+            Self::Atomic => end.atomic(),
+            Self::FetchAtomic => end.fetch_atomic(FI_SUM),
+            Self::AtomicRead => end.fetch_atomic(FI_ATOMIC_READ),
+            Self::CompareAtomic => end.compare_atomic(),
+            Self::InjectAtomic => end.inject_atomic(),
         }
-        if !matches!(self, Self::Injected | Self::InjectWritten) {
+        if !matches!(self, Self::Injected | Self::InjectWritten | Self::InjectAtomic) {
             end.read_entry(other);
         }
     }
 }
 
 impl Couple {
-    /// One message, read or write, from the first end to the second; they change places.
+    /// One message, read, write or atomic, from the first end to the second; they change places.
     pub(crate) fn exchange(&mut self, way: Way) {
         let [from, to] = &mut self.ends;
-        if matches!(
-            way,
-            Way::Written | Way::WrittenWithData | Way::InjectWritten | Way::Read
-        ) {
+        if way.is_one_sided() {
             way.send(from, to);
             match way {
                 Way::WrittenWithData => to.read_entry(from),
-                Way::InjectWritten => {
+                Way::InjectWritten | Way::InjectAtomic => {
                     to.advance();
                     from.advance();
                 }

@@ -5,6 +5,7 @@
 )]
 
 mod addresses;
+mod atomic;
 mod automatic;
 mod client;
 mod completions;

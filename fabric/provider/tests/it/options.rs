@@ -41,6 +41,20 @@ fn an_option_is_set_read_or_refused_by_its_number() {
                 set(&client, FI_OPT_INJECT_TAGGED_SIZE, &size(usize::MAX)),
                 -FI_EINVAL
             );
+            for (most, injected) in [
+                (FI_OPT_MAX_TAGGED_SIZE, FI_OPT_INJECT_TAGGED_SIZE),
+                (FI_OPT_MAX_RMA_SIZE, FI_OPT_INJECT_RMA_SIZE),
+                (FI_OPT_MAX_ATOMIC_SIZE, FI_OPT_INJECT_ATOMIC_SIZE),
+            ] {
+                let bytes = if most == FI_OPT_MAX_ATOMIC_SIZE {
+                    4096
+                } else {
+                    1 << 40
+                };
+                assert_eq!(get(&client, most, 8), Ok(size(bytes).to_vec()));
+                assert_eq!(get(&client, injected, 8), Ok(inject.clone()));
+                assert_eq!(set(&client, most, &size(1)), -FI_ENOPROTOOPT);
+            }
             assert_eq!(set(&client, FI_OPT_MAX_MSG_SIZE, &size(1)), -FI_ENOPROTOOPT);
             // All rails are shared memory.
             assert_eq!(get(&client, FI_OPT_SHARED_MEMORY_PERMITTED, 1), Ok(vec![1]));

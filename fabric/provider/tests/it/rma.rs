@@ -13,9 +13,9 @@ use crate::client::{
 use crate::pair::{run, run_killed};
 
 /// The key of the memory that each part registers first.
-const KEY: u64 = 0xbeef;
+pub(crate) const KEY: u64 = 0xbeef;
 const THREE: i32 = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-const BOTH: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
+pub(crate) const BOTH: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
 /// What one call moves: nothing, what fits an answer, a frame, a message; and what does not.
 const LENGTHS: [usize; 8] = [0, 1, 8, 100, 4096, 20_000, 100_000, 3 << 20];
 
@@ -27,7 +27,7 @@ fn wants() -> Wants {
 }
 
 /// Registers pieces of memory.
-fn register(client: &Client, pieces: &[iovec], access: u64, key: u64) -> Object<fid_mr> {
+pub(crate) fn register(client: &Client, pieces: &[iovec], access: u64, key: u64) -> Object<fid_mr> {
     // SAFETY: the domain is open, and there are as many pieces.
     opened("fi_mr_regv", |to| unsafe {
         let (start, count) = (pieces.as_ptr(), pieces.len());
@@ -46,7 +46,7 @@ fn register(client: &Client, pieces: &[iovec], access: u64, key: u64) -> Object<
 }
 
 /// Registers all of a room.
-fn expose(client: &Client, room: &mut Room, key: u64) -> Object<fid_mr> {
+pub(crate) fn expose(client: &Client, room: &mut Room, key: u64) -> Object<fid_mr> {
     let whole = room.piece(0, room.len());
     register(client, &[whole], BOTH, key)
 }

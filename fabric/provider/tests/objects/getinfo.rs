@@ -34,6 +34,7 @@ const OFFERED: u64 = FI_MSG
     | FI_SOURCE
     | FI_SOURCE_ERR
     | FI_RMA
+    | FI_ATOMIC
     | ACCESSES
     | FI_LOCAL_COMM
     | FI_REMOTE_COMM;
@@ -66,8 +67,8 @@ fn no_layer_is_answered() {
 fn every_subset_of_the_capabilities_is_answered_by_itself_and_what_is_free() {
     let test = "getinfo::every_subset_of_the_capabilities_is_answered_by_itself_and_what_is_free";
     run(test, |library| {
-        let of_messages = subsets(OFFERED & !(FI_RMA | ACCESSES));
-        let of_memory = subsets(FI_MSG | FI_SEND | FI_SOURCE | FI_RMA | ACCESSES);
+        let of_messages = subsets(OFFERED & !(FI_RMA | FI_ATOMIC | ACCESSES));
+        let of_memory = subsets(FI_MSG | FI_SEND | FI_SOURCE | FI_RMA | FI_ATOMIC | ACCESSES);
         for caps in of_messages.chain(of_memory) {
             let mut hints = hints(&library);
             set!(hints, caps = caps);
@@ -76,9 +77,11 @@ fn every_subset_of_the_capabilities_is_answered_by_itself_and_what_is_free() {
             assert_eq!(answer & caps, caps);
             if caps != 0 {
                 let free = FI_MULTI_RECV | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_SEND | FI_RECV;
-                let all_ways = match caps & (FI_RMA | ACCESSES) {
-                    FI_RMA => ACCESSES,
-                    _ => 0,
+                let reaches = caps & (FI_RMA | FI_ATOMIC) != 0;
+                let all_ways = if reaches && caps & ACCESSES == 0 {
+                    ACCESSES
+                } else {
+                    0
                 };
                 assert_eq!(answer & !(caps | free | all_ways), 0, "{caps:#x}: {answer:#x}");
                 assert_eq!(answer & all_ways, all_ways, "{caps:#x}: {answer:#x}");
@@ -278,8 +281,8 @@ const SPOILT: &[(&str, Spoil)] = &[
     ("info.addr_format wants 9,", |hints| {
         set!(hints, addr_format = FI_ADDR_STR)
     }),
-    ("info.caps wants FI_ATOMIC,", |hints| {
-        set!(hints, caps = FI_MSG | FI_ATOMIC)
+    ("info.caps wants FI_TRIGGER,", |hints| {
+        set!(hints, caps = FI_MSG | FI_TRIGGER)
     }),
 ];
 

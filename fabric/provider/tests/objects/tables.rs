@@ -155,6 +155,7 @@ fn every_entry_of_every_table_refuses_nonsense() {
         vectors(&mut called, &all);
         endpoints(&mut called, &all);
         not_offered(&mut called, all.endpoint.0);
+        atomics(&mut called, &all);
         messages(&mut called, &all);
         called.check();
         still_works(&all);
@@ -220,7 +221,12 @@ fn openings(called: &mut Called, all: &Everything) {
         poll_open(&raw mut polls, to.cast()) = -FI_EBADFLAGS;
         stx_ctx(null(), to.cast(), null()) = -FI_ENOSYS;
         srx_ctx(null(), to.cast(), null()) = -FI_ENOSYS;
-        query_atomic(NUMBER as u32, NUMBER as u32, &raw mut atomic, ALL) = -FI_ENOSYS;
+        query_atomic(NUMBER as u32, NUMBER as u32, &raw mut atomic, ALL) = -FI_EBADFLAGS;
+        query_atomic(NUMBER as u32, NUMBER as u32, &raw mut atomic, 0) = -FI_EOPNOTSUPP;
+        query_atomic(FI_UINT8, FI_SUM, &raw mut atomic, FI_TAGGED | FI_FETCH_ATOMIC) = -FI_EOPNOTSUPP;
+        query_atomic(FI_UINT8, FI_SUM, &raw mut atomic, FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC) = -FI_EBADFLAGS;
+        query_atomic(FI_UINT8, FI_SUM, null(), 0) = -FI_EINVAL;
+        query_atomic(FI_UINT8, FI_SUM, &raw mut atomic, FI_FETCH_ATOMIC) = 0;
         query_collective(NUMBER as u32, null(), ALL) = -FI_ENOSYS;
         endpoint2(null(), to.cast(), ALL, null()) = -FI_EBADFLAGS;
         xpu_ctx(null(), to.cast(), null()) = -FI_ENOSYS;
@@ -440,26 +446,79 @@ fn endpoints(called: &mut Called, all: &Everything) {
     });
 }
 
-/// Atomics and collectives.
+/// Atomics: of numbers without a meaning, without an address, too many elements, with wrong flags.
+fn atomics(called: &mut Called, all: &Everything) {
+    let (kind, op, len, me) = (NUMBER as u32, NUMBER as u32, usize::MAX, all.insert_oneself());
+    let (sum, cswap, word) = (FI_SUM, FI_CSWAP, FI_UINT64);
+    let mut memory = [0_u8; 8];
+    let start = memory.as_mut_ptr().cast::<c_void>();
+    let pieces = [fi_ioc {
+        addr: start,
+        count: 1,
+    }; 2];
+    let ioc = pieces.as_ptr();
+    let message: fi_msg_atomic = Layout::zeroed();
+    let message = &raw const message;
+    let mut count = 0;
+    let count = &raw mut count;
+    for (ep, refusal) in [(all.endpoint.0, FI_EINVAL), (all.bare.0, FI_EOPBADSTATE)] {
+        calls!(called, ep, fid_ep.atomic: fi_ops_atomic {
+            write(null(), len, null(), ALL, ALL, ALL, kind, op, null()) = -FI_EOPNOTSUPP;
+            write(start, len, null(), me, 0, 7, word, sum, null()) = -FI_EMSGSIZE;
+            write(start, 0, null(), me, 0, 7, word, sum, null()) = -FI_EINVAL;
+            write(start, 1, null(), 77, 0, 7, word, sum, null()) = -refusal;
+            writev(null(), null(), len, ALL, ALL, ALL, kind, op, null()) = -FI_EOPNOTSUPP;
+            writev(null(), null(), len, me, 0, 7, word, sum, null()) = -FI_EINVAL;
+            writev(ioc, null(), 5, me, 0, 7, word, sum, null()) = -FI_EINVAL;
+            writemsg(null(), ALL) = -FI_EBADFLAGS;
+            writemsg(null(), 0) = -FI_EINVAL;
+            writemsg(message, FI_REMOTE_CQ_DATA) = -FI_EOPNOTSUPP;
+            writemsg(message, 0) = -FI_EINVAL;
+            inject(null(), len, ALL, ALL, ALL, kind, op) = -FI_EOPNOTSUPP;
+            inject(start, 513, me, 0, 7, word, sum) = -FI_EMSGSIZE;
+            inject(start, 1, 77, 0, 7, word, sum) = -refusal;
+            readwrite(null(), len, null(), null(), null(), ALL, ALL, ALL, kind, op, null()) = -FI_EOPNOTSUPP;
+            readwrite(start, 1, null(), start, null(), 77, 0, 7, word, sum, null()) = -refusal;
+            readwritev(
+                null(), null(), len, null(), null(), len, ALL, ALL, ALL, kind, op, null()
+            ) = -FI_EOPNOTSUPP;
+            readwritev(
+                ioc, null(), 2, ioc.cast_mut(), null(), 1, me, 0, 7, word, sum, null()
+            ) = -FI_EINVAL;
+            readwritemsg(null(), null(), null(), len, ALL) = -FI_EBADFLAGS;
+            readwritemsg(message, null(), null(), len, FI_TAGGED) = -FI_EOPNOTSUPP;
+            readwritemsg(message, null(), null(), len, 0) = -FI_EINVAL;
+            compwrite(
+                null(), len, null(), null(), null(), null(), null(), ALL, ALL, ALL, kind, op, null()
+            ) = -FI_EOPNOTSUPP;
+            compwrite(
+                start, 1, null(), start, null(), start, null(), me, 0, 7, word, sum, null()
+            ) = -FI_EOPNOTSUPP;
+            compwrite(
+                start, 1, null(), start, null(), start, null(), 77, 0, 7, word, cswap, null()
+            ) = -refusal;
+            compwritev(
+                null(), null(), len, null(), null(), len, null(), null(), len, ALL, ALL, ALL, kind, op, null()
+            ) = -FI_EOPNOTSUPP;
+            compwritev(
+                ioc, null(), 2, ioc, null(), 1, ioc.cast_mut(), null(), 2, me, 0, 7, word, cswap, null()
+            ) = -FI_EINVAL;
+            compwritemsg(null(), null(), null(), len, null(), null(), len, ALL) = -FI_EBADFLAGS;
+            compwritemsg(message, null(), null(), len, null(), null(), len, 0) = -FI_EOPNOTSUPP;
+            writevalid(kind, op, null()) = -FI_EOPNOTSUPP;
+            writevalid(word, sum, null()) = -FI_EINVAL;
+            writevalid(word, sum, count) = 0;
+            readwritevalid(kind, op, null()) = -FI_EOPNOTSUPP;
+            readwritevalid(word, sum, count) = 0;
+            compwritevalid(kind, op, null()) = -FI_EOPNOTSUPP;
+            compwritevalid(word, cswap, count) = 0;
+        });
+    }
+}
+
+/// Calls the entries of collectives, which are not offered.
 fn not_offered(called: &mut Called, ep: *mut fid_ep) {
     let (kind, op, len) = (NUMBER as u32, NUMBER as u32, usize::MAX);
-    refusals!(called, ep, atomic: fi_ops_atomic {
-        write(null(), len, null(), ALL, ALL, ALL, kind, op, null());
-        writev(null(), null(), len, ALL, ALL, ALL, kind, op, null());
-        writemsg(null(), ALL);
-        inject(null(), len, ALL, ALL, ALL, kind, op);
-        readwrite(null(), len, null(), null(), null(), ALL, ALL, ALL, kind, op, null());
-        readwritev(null(), null(), len, null(), null(), len, ALL, ALL, ALL, kind, op, null());
-        readwritemsg(null(), null(), null(), len, ALL);
-        compwrite(null(), len, null(), null(), null(), null(), null(), ALL, ALL, ALL, kind, op, null());
-        compwritev(
-            null(), null(), len, null(), null(), len, null(), null(), len, ALL, ALL, ALL, kind, op, null()
-        );
-        compwritemsg(null(), null(), null(), len, null(), null(), len, ALL);
-        writevalid(kind, op, null());
-        readwritevalid(kind, op, null());
-        compwritevalid(kind, op, null());
-    });
     refusals!(called, ep, collective: fi_ops_collective {
         barrier(ALL, null());
         broadcast(null(), len, null(), ALL, ALL, kind, ALL, null());
