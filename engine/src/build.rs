@@ -17,7 +17,7 @@ use doorbell_job::wait::Hook;
 use doorbell_job::wait::turns::{Clock, Patience};
 use doorbell_pml::Pml;
 
-use crate::progress::{Core, Engine, Meeting, OneSided, ThreadHandle, Watch};
+use crate::progress::{Core, Engine, Meeting, ThreadHandle, Watch};
 use crate::world::World;
 
 /// The PML of a world, with the paths to its peers and its counter file.
@@ -85,7 +85,6 @@ impl World {
             size: job.size(),
             paths,
             dedicated,
-            one_sided: OneSided::default(),
             life,
             lost_peers: lost_peers.clone(),
             meeting,

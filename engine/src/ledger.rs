@@ -1,4 +1,4 @@
-//! The ledger of a world: the open requests of its scopes.
+//! The ledger of a world: the open requests of its scopes, and the keys of its windows.
 
 use std::cell::{Cell, RefCell};
 
@@ -26,6 +26,38 @@ struct Entry {
     scope: u64,
     /// The rank that the request is for; `None` for a receive from any rank.
     peer: Option<u32>,
+}
+
+/// The keys of the windows of a world.
+#[derive(Default)]
+pub(crate) struct WindowKeys {
+    last: Cell<u32>,
+    /// Windows that could not be closed when they were dropped.
+    left: RefCell<Vec<u32>>,
+}
+
+impl WindowKeys {
+    /// Returns the next key.
+    pub(crate) fn next(&self) -> u32 {
+        self.last.set(self.last.get().wrapping_add(1));
+        self.last.get()
+    }
+
+    /// Notes a window that is to be closed later.
+    #[cold]
+    pub(crate) fn leave(&self, key: u32) {
+        self.left.borrow_mut().push(key);
+    }
+
+    /// Returns a window that is to be closed.
+    pub(crate) fn left(&self) -> Option<u32> {
+        self.left.borrow().last().copied()
+    }
+
+    /// Removes a window that was closed.
+    pub(crate) fn forget(&self, key: u32) {
+        self.left.borrow_mut().retain(|this| *this != key);
+    }
 }
 
 impl Entry {

@@ -15,6 +15,8 @@
 //!   ends: by the deadline `wait.deadline` or by [`World::within`], with an [`Error`] that names the rank
 //!   that waited and what it waited for.
 //! * Non-blocking calls: on borrowed buffers inside [`World::scope`], on owned memory ([`Region`]) anywhere.
+//! * One-sided operations: [`World::put`], [`World::get`], [`World::accumulate`] and their like on a
+//!   [`Window`] of any rank.
 //! * [`World::spawn`] starts more ranks while the job runs, and returns a world of all of them.
 //! * [`raw`] is for foreign front ends.
 //!
@@ -34,6 +36,7 @@ mod control;
 mod lazy_tests;
 mod ledger;
 mod message;
+mod one_sided;
 pub mod portals;
 mod progress;
 pub mod raw;
@@ -42,12 +45,14 @@ mod request;
 mod scope;
 mod spawn;
 mod tagged;
+mod window;
 mod within;
 mod world;
 
 pub use am::{Am, local_am, simulated_am};
 pub use builder::{Builder, init, local, simulated, simulated_datagrams};
 pub use doorbell_fabric as fabric;
+pub use doorbell_fabric::atomics::Arithmetic;
 pub use doorbell_fabric::memory::{Region, RegionSlice};
 pub use doorbell_fabric::{
     discover::Discovery,
@@ -68,13 +73,14 @@ pub use doorbell_job::rails::{Capture, capture_file, discover};
 pub use doorbell_job::spawn::Spawn;
 pub use doorbell_job::types::{Source, Status, Tag};
 pub use doorbell_oob as oob;
-pub use doorbell_pml::{Counters, PathState};
+pub use doorbell_pml::{Counters, OperationError, PathState, WindowAccess, WindowCounts};
 pub use doorbell_sim as sim;
 pub use message::Message;
 pub use portals::{Portals, local_portals, simulated_portals};
 pub use raw::Raw;
 pub use request::Request;
 pub use scope::{Scope, Stride};
+pub use window::{Atomic, RemoteWindow, Window, Windows};
 pub use within::Within;
 pub use world::{Peer, PeerRail, World};
 

@@ -1,12 +1,11 @@
 //! The interface for foreign front ends (a libfabric provider, reference: ofi, section P9): 64-bit match bits
-//! with ignore masks, peek, claim and discard, cancel, multi-receives, inject, one completion queue, regions,
-//! and one-sided operations where the rail has them. No call waits unless its description mentions a wait,
-//! and every outcome is data.
+//! with ignore masks, peek, claim and discard, cancel, multi-receives, inject, one completion queue and
+//! regions. No call waits unless its description mentions a wait, and every outcome is data. Windows are
+//! those of the world ([`World::window`]).
 //!
 //! Buffers are regions or loans. A front end with raw pointers makes the loans itself ([`ConstLoan::new`],
 //! [`MutLoan::new`]: `unsafe`, with the promise that the memory stays valid until the completion has been
-//! taken out of the queue, or [`Raw::abort`] has returned [`Aborted::Now`]; exposed memory, until after
-//! [`Raw::withdraw`]).
+//! taken out of the queue, or [`Raw::abort`] has returned [`Aborted::Now`]).
 //!
 //! ```
 //! use doorbell::raw::{Completion, Target};
@@ -29,18 +28,16 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use doorbell_fabric::message::{Body, FenceScope, Message as _, RemoteKey};
 use doorbell_job::error::Error;
 use doorbell_job::types::{Source, Status, Tag};
-use doorbell_pml::{MultiArgs, RailId, Rank, RecvArgs, SendArgs};
+use doorbell_pml::{MultiArgs, Rank, RecvArgs, SendArgs};
 
 pub use doorbell_fabric::memory::{ConstLoan, MutLoan, Region, RegionSlice};
-pub use doorbell_fabric::message::{Access, AtomicOp, Exposure, Landing, Remote};
 pub use doorbell_pml::{
     Aborted, Claimed, Delivery, MessageId, Payload, RequestId, SendMode, Sent, Strided, Target,
 };
 
-pub use crate::progress::{Completion, Window};
+pub use crate::progress::Completion;
 use crate::progress::{Core, Envelope};
 use crate::world::World;
 
@@ -49,15 +46,6 @@ use crate::world::World;
 pub struct Raw<'w> {
     world: &'w World,
     context: u16,
-}
-
-/// The source of a put.
-#[derive(Clone, Debug)]
-pub enum Cargo {
-    /// A region's slice, kept alive until the put has ended.
-    Region(RegionSlice),
-    /// Borrowed memory, copied before the call returns.
-    Loan(ConstLoan),
 }
 
 impl<'w> Raw<'w> {
@@ -276,94 +264,4 @@ impl<'w> Raw<'w> {
     pub fn disarm(self) {
         self.world.engine().disarm();
     }
-
-    /// Exposes memory to rank `to`, or to all ranks for `None`, on the first rail that offers the access.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] when no rail does; [`Error::Full`] when the rail's table of keys is full.
-    pub fn expose(self, memory: Exposure, access: Access, to: Option<u32>) -> Result<Window, Error> {
-        self.call(move |core| core.expose(memory, access, to))?
-    }
-
-    /// Revokes a window at once: later accesses fail, and those in progress end with an error.
-    ///
-    /// # Errors
-    /// [`Error::Ended`], [`Error::Busy`].
-    pub fn withdraw(self, window: Window) -> Result<(), Error> {
-        self.call(move |core| {
-            if let Some(rail) = core.pml.rail_mut(RailId(window.rail)) {
-                rail.withdraw(RemoteKey(window.remote.key.get()));
-            }
-        })
-    }
-
-    /// Starts reading from a window of rank `peer`; returns the number of the operation.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`], [`Error::Full`], [`Error::PeerLost`], [`Error::Layout`] for a range outside
-    /// the window.
-    pub fn get(self, peer: u32, window: Window, offset: u64, into: Landing) -> Result<u64, Error> {
-        self.call(move |core| {
-            let from = part(&window, offset, into.len() as u64)?;
-            core.start("get", peer, window.rail, |rail, way, op| {
-                rail.get(way.peer, op, &from, into)
-            })
-        })?
-    }
-
-    /// Starts writing to a window of rank `peer`; the operation ends when the bytes are there.
-    ///
-    /// # Errors
-    /// Those of [`Raw::get`].
-    pub fn put(self, peer: u32, window: Window, offset: u64, from: Cargo) -> Result<u64, Error> {
-        self.call(move |core| match from {
-            Cargo::Region(slice) => {
-                let to = part(&window, offset, slice.len() as u64)?;
-                core.start("put", peer, window.rail, |rail, way, op| {
-                    rail.put(way.peer, op, Body::Region(&slice), &to)
-                })
-            }
-            Cargo::Loan(loan) => {
-                let to = part(&window, offset, loan.len() as u64)?;
-                core.start("put", peer, window.rail, |rail, way, op| {
-                    rail.put(way.peer, op, Body::Loan(loan), &to)
-                })
-            }
-        })?
-    }
-
-    /// Starts a 64-bit atomic at `offset` of a window of rank `peer`; the completion contains the old value.
-    ///
-    /// # Errors
-    /// Those of [`Raw::get`].
-    pub fn atomic(self, peer: u32, window: Window, offset: u64, what: AtomicOp) -> Result<u64, Error> {
-        self.call(move |core| {
-            let at = part(&window, offset, 8)?;
-            core.start("atomic", peer, window.rail, |rail, way, op| {
-                rail.atomic(way.peer, op, &at, what)
-            })
-        })?
-    }
-
-    /// Starts a fence: when it ends, no operation started before it for `peer` over that window's rail
-    /// accesses memory any more.
-    ///
-    /// # Errors
-    /// Those of [`Raw::get`].
-    pub fn fence(self, peer: u32, window: Window) -> Result<u64, Error> {
-        self.call(move |core| {
-            core.start("fence", peer, window.rail, |rail, way, op| {
-                rail.fence(FenceScope::Peer(way.peer), op)
-            })
-        })?
-    }
-}
-
-fn part(window: &Window, offset: u64, length: u64) -> Result<Remote, Error> {
-    window.remote.part(offset, length).ok_or_else(|| Error::Layout {
-        what: format!(
-            "{length} bytes at {offset} are not inside a window of {} bytes",
-            window.remote.length.get()
-        ),
-    })
 }

@@ -9,7 +9,9 @@ use doorbell_job::types::Status;
 use crate::progress::{Each, Envelope, Held, Look, RequestToken};
 use crate::world::World;
 
-/// A send or receive that was started and may still be under way.
+/// A send, a receive or an operation on a window that was started and may still be under way.
+///
+/// The status of an operation has the rank of the window, the tag zero, and the bytes that were moved.
 ///
 /// * From a [`Scope`](crate::Scope): dropping (or leaking) the handle changes nothing; the scope waits for
 ///   the request before it returns the buffers.
@@ -22,7 +24,16 @@ pub struct Request<'a> {
     /// The ledger entry of borrowed memory; `None` for owned memory.
     pub(crate) lent: Option<Lent<'a>>,
     pub(crate) envelope: Envelope,
-    pub(crate) sends: bool,
+    pub(crate) kind: RequestKind,
+}
+
+/// What a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestKind {
+    Send,
+    Receive,
+    /// An operation on a window, by its name.
+    Operation(&'static str),
 }
 
 /// What a request of a scope has borrowed: its slot in the ledger, and the buffer to return.
@@ -57,8 +68,9 @@ impl<'a> Request<'a> {
     /// Waits until it has ended, for at most the world's deadline (`wait.deadline`).
     ///
     /// # Errors
-    /// Those of the request; [`Error::Timeout`], after which a request on borrowed memory is ended and one on
-    /// a region runs on. [`Error::Busy`] in a hook: then it runs on, and its scope waits for it.
+    /// Those of the request; [`Error::Timeout`], after which a request on borrowed memory is ended
+    /// and one on a region runs on. An operation on a window that was ended so may be done all the same,
+    /// once. [`Error::Busy`] in a hook: then it runs on, and its scope waits for it.
     #[inline]
     pub fn wait(self) -> Result<Status, Error> {
         let limit = self.world.limit();
@@ -106,11 +118,11 @@ impl<'a> Request<'a> {
 
     /// Makes the wait for a send last until the rail no longer holds the message back.
     fn hand_over(&self, limit: Duration) {
-        match self.sends {
-            true => self
+        match self.kind {
+            RequestKind::Send => self
                 .world
                 .hand_over(Some(self.envelope.peer()), limit, &|| self.awaited()),
-            false => self.world.engine().flush_gathered(),
+            RequestKind::Receive | RequestKind::Operation(_) => self.world.engine().flush_gathered(),
         }
     }
 
@@ -157,8 +169,9 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Tries to cancel it: a receive that has found no message, or a send of which nothing has left. If it
-    /// returns `true`, the request ends as [`Error::Cancelled`]; otherwise it goes on.
+    /// Tries to cancel it: a receive that has found no message, or a send or an operation on a window of
+    /// which nothing has left. If it returns `true`, the request ends as [`Error::Cancelled`]; otherwise it
+    /// goes on.
     pub fn cancel(&mut self) -> bool {
         match self.phase {
             Phase::Open(token) => self.world.engine().cancel(token),
@@ -170,10 +183,20 @@ impl<'a> Request<'a> {
         if let Some(lent) = &self.lent {
             lent.settle(self.world);
         }
+        let outcome = outcome.map(|status| self.shown(status));
         self.phase = outcome
             .as_ref()
             .map_or(Phase::Over, |status| Phase::Done(*status));
         outcome
+    }
+
+    /// A status as the user sees it: that of an operation has no tag.
+    #[inline]
+    fn shown(&self, status: Status) -> Status {
+        match self.kind {
+            RequestKind::Operation(_) => Status { tag: 0, ..status },
+            RequestKind::Send | RequestKind::Receive => status,
+        }
     }
 
     pub(crate) fn token(&self) -> Option<RequestToken> {
@@ -184,10 +207,13 @@ impl<'a> Request<'a> {
     }
 
     fn awaited(&self) -> Awaited {
-        if self.sends {
-            self.envelope.awaited_send()
-        } else {
-            self.envelope.awaited_receive()
+        match self.kind {
+            RequestKind::Send => self.envelope.awaited_send(),
+            RequestKind::Receive => self.envelope.awaited_receive(),
+            RequestKind::Operation(name) => Awaited::OneSided {
+                peer: self.envelope.peer(),
+                name,
+            },
         }
     }
 }
@@ -271,7 +297,9 @@ fn hand_all_over(world: &World, requests: &[Request<'_>], limit: Duration) {
     world.engine().flush_gathered();
     if world.engine().holds_back() {
         let begun = Instant::now();
-        let sends = requests.iter().filter(|request| request.sends);
+        let sends = requests
+            .iter()
+            .filter(|request| request.kind == RequestKind::Send);
         sends.for_each(|request| request.hand_over(limit.saturating_sub(begun.elapsed())));
     }
 }
@@ -308,7 +336,7 @@ impl Each for All<'_, '_> {
                     if let Some(lent) = &request.lent {
                         lent.settle(self.world);
                     }
-                    request.phase = Phase::Done(status);
+                    request.phase = Phase::Done(request.shown(status));
                 } else if look.is_done(token) {
                     self.badly = true;
                 } else {

@@ -16,13 +16,15 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
+use doorbell_fabric::atomics::Arithmetic;
 use doorbell_fabric::memory::{ConstLoan, MutLoan};
 use doorbell_job::error::{Awaited, Error};
 use doorbell_job::types::{Source, Status, Tag};
 use doorbell_pml::{AtOnce, MessageId, Payload, Strided, Target};
 
-use crate::progress::{Envelope, Held, RequestToken};
-use crate::request::{Lent, Phase, Request};
+use crate::progress::{Envelope, Held, Operation, OperationKind, RequestToken, WindowAddress};
+use crate::request::{Lent, Phase, Request, RequestKind};
+use crate::window::{Atomic, RemoteWindow, without_comparison};
 use crate::world::{USER, World};
 
 /// Blocks at equal distances in a buffer: `count` blocks of `block` bytes, their starts `stride` bytes apart.
@@ -240,6 +242,31 @@ pub(crate) fn exchange(
     Ok(received)
 }
 
+/// Does an operation on a window, and waits for its end. `from`: the bytes that it takes; `into`: room for
+/// those that it returns.
+pub(crate) fn operate(
+    world: &World,
+    (kind, at): (OperationKind, WindowAddress),
+    from: &[u8],
+    into: &mut [u8],
+    limit: Duration,
+) -> Result<(), Error> {
+    let mut loaned = Loaned::hold(world)?;
+    let operation = Operation {
+        kind,
+        at,
+        // SAFETY: as in `send`; the guard is a local of this call.
+        from: unsafe { ConstLoan::new(from.as_ptr(), from.len()) },
+        // SAFETY: as in `recv`; the guard is a local of this call.
+        into: unsafe { lend_mut(into) },
+    };
+    loaned.sending = Some(loaned.held.operate(operation)?);
+    loaned.sent(limit, || Awaited::OneSided {
+        peer: at.rank,
+        name: kind.name(),
+    })
+}
+
 /// A scope in which buffers can be lent, made by [`World::scope`].
 pub struct Scope<'scope, 'env: 'scope> {
     world: &'env World,
@@ -424,7 +451,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             .engine()
             .post_recv((USER, envelope.peer()), envelope.tag, envelope.ignore, loan)
         {
-            Ok(token) => Ok(self.request(envelope, false, token, Some((start, length)))),
+            Ok(token) => Ok(self.request(envelope, RequestKind::Receive, token, Some((start, length)))),
             Err(error) => Err(*error),
         }
     }
@@ -468,16 +495,117 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.recv_other(Envelope::from(USER, from.into(), tag.into()), target)
     }
 
+    /// Starts putting `data` into a window, from its byte `at` on: see [`World::put`]. The first two
+    /// operations in a row on windows of one rank leave at once; the following ones may leave together, as
+    /// with [`Scope::isend`].
+    ///
+    /// # Errors
+    /// An unknown or lost rank. What the owner of the window refuses is the error of the request.
+    #[inline]
+    pub fn iput(
+        &'scope self,
+        window: RemoteWindow,
+        at: u64,
+        data: &'scope [u8],
+    ) -> Result<Request<'scope>, Error> {
+        // SAFETY: as in `isend`.
+        let from = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
+        self.operation(OperationKind::Put, window.at(at), from, MutLoan::EMPTY, None)
+    }
+
+    /// Starts getting bytes out of a window, from its byte `at` on: see [`World::get`].
+    ///
+    /// # Errors
+    /// Those of [`Scope::iput`].
+    #[inline]
+    pub fn iget(
+        &'scope self,
+        window: RemoteWindow,
+        at: u64,
+        into: &'scope mut [u8],
+    ) -> Result<Request<'scope>, Error> {
+        // One pointer, as in `irecv`.
+        let (length, start) = (into.len(), into.as_mut_ptr());
+        // SAFETY: as in `irecv`.
+        let loan = unsafe { MutLoan::new(start, length) };
+        let buffer = Some((start, length));
+        self.operation(OperationKind::Get, window.at(at), ConstLoan::EMPTY, loan, buffer)
+    }
+
+    /// Starts computing in a window, from its byte `at` on: see [`World::accumulate`]. One request is for at
+    /// most 4,096 bytes of elements.
+    ///
+    /// # Errors
+    /// Those of [`Scope::iput`]; [`Error::Layout`] for more elements, and for an operation that there is not
+    /// on this type.
+    pub fn iaccumulate<T: Atomic>(
+        &'scope self,
+        window: RemoteWindow,
+        at: u64,
+        arithmetic: Arithmetic,
+        operands: &'scope [T],
+    ) -> Result<Request<'scope>, Error> {
+        without_comparison(arithmetic)?;
+        let bytes = T::bytes(operands);
+        // SAFETY: as in `isend`.
+        let from = unsafe { ConstLoan::new(bytes.as_ptr(), bytes.len()) };
+        let kind = OperationKind::Accumulate(arithmetic, T::ELEMENT);
+        self.operation(kind, window.at(at), from, MutLoan::EMPTY, None)
+    }
+
+    /// Starts computing in a window, from its byte `at` on, and getting what was there before each element
+    /// was changed into `before`: see [`World::fetch_accumulate`]. One request is for at most 4,096 bytes of
+    /// elements. For [`Arithmetic::Read`] there are no operands.
+    ///
+    /// # Errors
+    /// Those of [`Scope::iaccumulate`]; [`Error::Layout`] where `before` has another length.
+    pub fn ifetch_accumulate<T: Atomic>(
+        &'scope self,
+        window: RemoteWindow,
+        at: u64,
+        arithmetic: Arithmetic,
+        operands: &'scope [T],
+        before: &'scope mut [T],
+    ) -> Result<Request<'scope>, Error> {
+        without_comparison(arithmetic)?;
+        let bytes = T::bytes(operands);
+        // SAFETY: as in `isend`.
+        let from = unsafe { ConstLoan::new(bytes.as_ptr(), bytes.len()) };
+        // SAFETY: as in `irecv`.
+        let into = unsafe { lend_mut(T::bytes_mut(before)) };
+        let kind = OperationKind::Fetch(arithmetic, T::ELEMENT);
+        self.operation(kind, window.at(at), from, into, None)
+    }
+
+    #[inline]
+    fn operation(
+        &'scope self,
+        kind: OperationKind,
+        at: WindowAddress,
+        from: ConstLoan,
+        into: MutLoan,
+        buffer: Option<(*mut u8, usize)>,
+    ) -> Result<Request<'scope>, Error> {
+        let operation = Operation { kind, at, from, into };
+        match self.world.engine().post_operation(operation) {
+            Ok(token) => {
+                let envelope = Envelope::to(USER, at.rank, 0, false);
+                Ok(self.request(envelope, RequestKind::Operation(kind.name()), token, buffer))
+            }
+            Err(error) => Err(*error),
+        }
+    }
+
     fn recv_other(&'scope self, envelope: Envelope, target: Target) -> Result<Request<'scope>, Error> {
         let token = self.world.engine().recv_other(envelope, target)?;
-        Ok(self.request(envelope, false, token, None))
+        Ok(self.request(envelope, RequestKind::Receive, token, None))
     }
 
     #[inline(always)]
     fn sent(&'scope self, envelope: Envelope, len: usize, token: Option<RequestToken>) -> Request<'scope> {
         self.sends.set(true);
         match token {
-            Some(token) => self.request(envelope, true, token, None),
+            Some(token) => self.request(envelope, RequestKind::Send, token, None),
             None => Request {
                 world: self.world,
                 phase: Phase::Done(Status {
@@ -487,7 +615,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 }),
                 lent: None,
                 envelope,
-                sends: true,
+                kind: RequestKind::Send,
             },
         }
     }
@@ -496,7 +624,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     fn request(
         &'scope self,
         envelope: Envelope,
-        sends: bool,
+        kind: RequestKind,
         token: RequestToken,
         buffer: Option<(*mut u8, usize)>,
     ) -> Request<'scope> {
@@ -513,7 +641,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             phase: Phase::Open(token),
             lent,
             envelope,
-            sends,
+            kind,
         }
     }
 
@@ -598,7 +726,8 @@ impl<'a> Request<'a> {
     /// the scope.
     ///
     /// # Errors
-    /// Those of [`Request::wait`]; [`Error::Unsupported`] for anything but a receive into one borrowed piece.
+    /// Those of [`Request::wait`]; [`Error::Unsupported`] for anything but a receive or a get into
+    /// one borrowed piece.
     pub fn wait_buffer(mut self) -> Result<(Status, &'a mut [u8]), Error> {
         let Some((start, length)) = self.lent.as_ref().and_then(|lent| lent.buffer) else {
             return Err(Error::Unsupported {

@@ -9,7 +9,7 @@ use doorbell_job::types::{Source, Status, Tag};
 use crate::message::Message;
 use crate::progress::Envelope;
 use crate::raw::Raw;
-use crate::request::{Phase, Request};
+use crate::request::{Phase, Request, RequestKind};
 use crate::scope::{self, Scope};
 use crate::within::Within;
 use crate::world::{USER, World};
@@ -275,7 +275,7 @@ impl World {
             phase,
             lent: None,
             envelope,
-            sends: true,
+            kind: RequestKind::Send,
         })
     }
 
@@ -296,7 +296,7 @@ impl World {
             phase: Phase::Open(token),
             lent: None,
             envelope,
-            sends: false,
+            kind: RequestKind::Receive,
         })
     }
 
@@ -343,8 +343,7 @@ impl World {
         self.usual().allgather(own, all)
     }
 
-    /// Returns the interface for foreign front ends: contexts, match bits, claims, multi-receives, one-sided
-    /// operations.
+    /// Returns the interface for foreign front ends: contexts, match bits, claims, multi-receives.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for the contexts below [`Raw::FIRST_CONTEXT`], which the world itself uses.

@@ -20,7 +20,7 @@ use doorbell_job::wait::Hook;
 use doorbell_pml::{Counters, Rank};
 use serde::Serialize;
 
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, WindowKeys};
 use crate::progress::{Each, Engine, Envelope, LATE, Look};
 
 /// Interval between two checks whether a rank is connected.
@@ -60,6 +60,7 @@ pub struct World {
     job: Kept<Job>,
     counters: Option<PathBuf>,
     ledger: Ledger,
+    window_keys: WindowKeys,
     hook: RefCell<Option<Hook>>,
     limit: Duration,
     closed: bool,
@@ -119,6 +120,7 @@ impl World {
             job: Kept::new(job),
             counters,
             ledger: Ledger::default(),
+            window_keys: WindowKeys::default(),
             hook: RefCell::new(hook),
             limit,
             closed: false,
@@ -357,6 +359,21 @@ impl World {
 
     pub(crate) fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    pub(crate) fn window_keys(&self) -> &WindowKeys {
+        &self.window_keys
+    }
+
+    /// Waits until the operations on windows of a rank (`None`: of all ranks) have ended that are open now.
+    pub(crate) fn wait_operations(
+        &self,
+        rank: Option<u32>,
+        limit: Duration,
+        what: Awaited,
+    ) -> Result<(), Error> {
+        self.engine
+            .flush_operations(rank, limit, what, &mut |waiting| self.complain(waiting))
     }
 
     pub(crate) fn limit(&self) -> Duration {

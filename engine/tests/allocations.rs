@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{MODES, config, job};
-use doorbell::{Error, World};
+use doorbell::{Arithmetic, Error, WindowAccess, Windows, World};
 use doorbell_testing::alloc::{self, Counting};
 
 #[global_allocator]
@@ -38,6 +38,36 @@ fn round(world: &World, small: &mut [u8], large: &mut [Vec<u8>; 2]) -> Result<()
     world.barrier()
 }
 
+/// One round of one-sided operations of every kind, on the other rank's window and on our own.
+fn operations(
+    world: &World,
+    windows: &Windows<'_>,
+    small: &mut [u8],
+    large: &mut [Vec<u8>; 2],
+) -> Result<(), Error> {
+    let [out, into] = large;
+    for target in [windows.of(1 - world.rank()), windows.own().remote()] {
+        world.put(target, 0, small)?;
+        world.get(target, 0, small)?;
+        world.put(target, 64, out)?;
+        world.get(target, 64, into)?;
+        world.accumulate(target, 8, Arithmetic::Sum, &[1u64, 2])?;
+        world.fetch_accumulate(target, 8, Arithmetic::Sum, 1u64)?;
+        world.compare_and_swap(target, 16, 0, 1u32)?;
+        let mut before = [0u64; 8];
+        world.scope(|s| {
+            for at in 0..4 {
+                drop(s.iput(target, 64 * at, b"eight by")?);
+            }
+            let add = s.ifetch_accumulate(target, 0, Arithmetic::Sum, &[1u64; 8], &mut before)?;
+            s.iget(target, 64, into)?.wait()?;
+            world.flush(target.rank())?;
+            add.wait().map(drop)
+        })?;
+    }
+    world.fence()
+}
+
 /// Brings the pools of unexpected messages to a depth that no round reaches.
 fn flood(world: &World) -> Result<(), Error> {
     let other = 1 - world.rank();
@@ -61,9 +91,12 @@ fn the_steady_state_allocates_nothing() {
         job(2, &config(mode), |world| {
             let mut small = [0; 8];
             let mut large = [vec![1; 200_000], vec![0; 200_000]];
+            let region = world.region(200_064).unwrap();
+            let windows = world.windows(region.whole(), WindowAccess::ALL).unwrap();
             flood(&world).unwrap();
             for _ in 0..300 {
                 round(&world, &mut small, &mut large).unwrap();
+                operations(&world, &windows, &mut small, &mut large).unwrap();
             }
             if warm.wait().is_leader() {
                 count.store(now(), Ordering::SeqCst);
@@ -71,6 +104,7 @@ fn the_steady_state_allocates_nothing() {
             warm.wait();
             for _ in 0..300 {
                 round(&world, &mut small, &mut large).unwrap();
+                operations(&world, &windows, &mut small, &mut large).unwrap();
             }
             if measured.wait().is_leader() {
                 count.store(now() - count.load(Ordering::SeqCst), Ordering::SeqCst);

@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use doorbell::{Arithmetic, WindowAccess};
 use doorbell_testing::skipped;
 
 const ROLE: &str = "DOORBELL_TEST_ROLE";
@@ -21,8 +22,15 @@ fn child() {
     let world = doorbell::init().unwrap();
     let other = 1 - world.rank();
     let mut buffer = [0; 8];
+    let region = world.region(64).unwrap();
+    let windows = world.windows(region.whole(), WindowAccess::ALL).unwrap();
+    // A message each way; then a put, a get and an addition, which the other rank does while it waits.
     let mut exchange = |go_on: u8| -> u8 {
         if world.rank() == 0 {
+            let target = windows.of(other);
+            world.put(target, 0, &[go_on; 8]).unwrap();
+            world.get(target, 0, &mut buffer).unwrap();
+            world.fetch_accumulate(target, 8, Arithmetic::Sum, 1u64).unwrap();
             world.send(other, 1, &[go_on; 8]).unwrap();
             world.recv(other, 1, &mut buffer).unwrap();
         } else {

@@ -84,6 +84,7 @@ impl From<PmlError> for Error {
                 announced,
                 found,
             },
+            PmlError::Operation { rank, reason } => Self::OneSided { peer: rank.0, reason },
             PmlError::Cancelled { .. } => Self::Cancelled,
             PmlError::StaleRequest(_) | PmlError::StaleMessage => Self::Stale {
                 what: error.to_string(),
@@ -91,11 +92,12 @@ impl From<PmlError> for Error {
             PmlError::InjectFull { .. } => Self::Full {
                 what: error.to_string(),
             },
-            PmlError::BadLayout { .. } | PmlError::MultiPieces { .. } | PmlError::InjectTooLong { .. } => {
-                Self::Layout {
-                    what: error.to_string(),
-                }
-            }
+            PmlError::BadLayout { .. }
+            | PmlError::MultiPieces { .. }
+            | PmlError::InjectTooLong { .. }
+            | PmlError::BadOperation { .. } => Self::Layout {
+                what: error.to_string(),
+            },
             other => Self::Job {
                 reason: other.to_string(),
             },

@@ -11,6 +11,7 @@ use doorbell_am::{AmError, BootError, Unclean};
 use doorbell_fabric::error::{Exit, RailError};
 use doorbell_fabric::shown::shown;
 use doorbell_oob::{LaunchError, OobError};
+use doorbell_pml::OperationError;
 use thiserror::Error;
 
 use crate::types::{Source, Tag};
@@ -457,14 +458,12 @@ pub enum Error {
         what: &'static str,
     },
     /// A one-sided operation that failed.
-    #[error("{what} at rank {peer} failed: {reason}")]
+    #[error("rank {peer} has not done a one-sided operation: {reason}")]
     OneSided {
-        /// The operation's name.
-        what: &'static str,
         /// The target's rank.
         peer: u32,
-        /// Why it failed.
-        reason: String,
+        /// Why it was not done.
+        reason: OperationError,
     },
     /// An error of active messages.
     #[error(transparent)]
@@ -624,7 +623,9 @@ impl Error {
                 "leave that setting out, or send tagged messages instead (`--layer pml`)"
             }
             Self::Unsupported { .. } => "use another rail, or send messages instead",
-            Self::OneSided { .. } => "check that the peer still exposes the memory",
+            Self::OneSided { .. } => {
+                "compare it with the window: its length and access, and whether its owner has closed it"
+            }
             Self::Am(error) if matches!(**error, AmError::ShuttingDown { .. }) => {
                 "nothing: the job ends; `Am::exit` takes part in that, and returns the status of all"
             }

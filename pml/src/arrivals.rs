@@ -6,7 +6,6 @@ use doorbell_paths::{Arrival, on_word};
 use crate::blocking_recv::BlockingRecv;
 use crate::core::Core;
 use crate::hot::about;
-use crate::operations::FOREIGN;
 use crate::rails::{NO_RANK, RailId};
 use crate::rank::Rank;
 use crate::rma::lead::LEAD_MOST;
@@ -76,10 +75,6 @@ impl Arrivals for ArrivalHandler<'_> {
 
     #[inline]
     fn completed(&mut self, op: OpId, outcome: Result<u64, OpError>) {
-        if op.0 & FOREIGN != 0 {
-            self.core.reports.push_operation((self.rail, op, outcome));
-            return;
-        }
         match self.core.operations.end(op) {
             Some(id) => self.core.operation_ended(id, outcome),
             None => self.core.counters.drops.unknown_operation += 1,

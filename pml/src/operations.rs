@@ -6,10 +6,6 @@ use doorbell_fabric::message::OpId;
 
 use crate::request::RequestId;
 
-/// Operation ids with this bit belong to the caller of [`Pml::rail_mut`](crate::Pml::rail_mut), not to
-/// requests.
-pub(crate) const FOREIGN: u64 = 1 << 63;
-
 /// The operations, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Operations {

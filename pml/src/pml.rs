@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use doorbell_fabric::addr::RailAddress;
-use doorbell_fabric::message::{Incarnation, Message, OpError, OpId};
+use doorbell_fabric::message::{Incarnation, Message};
 use doorbell_fabric::pace::RAILS_MAX;
 use doorbell_fabric::rail::Work;
 use doorbell_fabric::time::Time;
@@ -166,8 +166,7 @@ impl<M: Message> Pml<M> {
         self.rails.get(rail)
     }
 
-    /// A rail, to be armed, or for one-sided access of the caller's own. Operation ids of the caller have bit
-    /// 63 set, and end in [`Pml::next_operation`]; all others belong to the PML.
+    /// A rail, to be armed. Its one-sided operations belong to the PML alone.
     pub fn rail_mut(&mut self, rail: RailId) -> Option<&mut M> {
         self.rails.get_mut(rail)
     }
@@ -199,12 +198,6 @@ impl<M: Message> Pml<M> {
     #[must_use]
     pub fn live_requests(&self) -> usize {
         self.core.requests.live() as usize
-    }
-
-    /// The next one-sided operation of the caller (bit 63 of its id) that ended.
-    pub fn next_operation(&mut self) -> Option<(RailId, OpId, Result<u64, OpError>)> {
-        let (rail, op, outcome) = self.core.reports.pop_operation()?;
-        Some((rail, op, outcome))
     }
 
     /// One bounded pass over all rails and all work that waits; reads no clock. The hot one.
@@ -322,6 +315,21 @@ impl<M: Message> Pml<M> {
     #[inline]
     pub fn flush(&mut self) {
         self.rails.flush();
+    }
+
+    /// Rings the doorbell for what was started last for a rank, or leaves that to what follows, to
+    /// [`Pml::flush`] or to a poll, as [`Message::flush_soon`] decides: after an operation of
+    /// [`Pml::put_loan`] and its like where more may follow.
+    #[inline]
+    pub fn flush_soon(&mut self, to: Rank) {
+        let hot = self.core.hot.get(to).filter(|hot| hot.is_fast(0, 0));
+        let Some((rail, peer)) = hot.map(|hot| hot.route()) else {
+            return self.flush();
+        };
+        if let Some(rail) = self.rails.get_mut(rail) {
+            let left = rail.flush_soon(peer);
+            self.rails.note_gathered(!left);
+        }
     }
 
     /// Flushes if messages wait to leave with others ([`Pml::post_loan`], [`Pml::send_with_more`]): for calls

@@ -2,23 +2,16 @@
 
 use std::collections::VecDeque;
 
-use doorbell_fabric::message::{OpError, OpId};
-
 use crate::args::{Delivery, LostSends};
 use crate::error::LostReason;
-use crate::rails::RailId;
 use crate::rank::Rank;
 use crate::request::RequestId;
 
-/// A one-sided operation of the owner's that ended: its rail, its number, how.
-pub(crate) type Ended = (RailId, OpId, Result<u64, OpError>);
-
-/// Requests and operations that ended.
+/// Requests that ended.
 #[derive(Debug)]
 pub(crate) struct Reports {
     /// Requests whose end is to be reported.
     requests: VecDeque<RequestId>,
-    operations: VecDeque<Ended>,
     /// Messages that were lost after they had been reported as sent.
     lost: VecDeque<LostSends>,
 }
@@ -31,7 +24,6 @@ impl Reports {
     pub(crate) fn new(most: usize) -> Self {
         Self {
             requests: VecDeque::with_capacity(most),
-            operations: VecDeque::new(),
             lost: VecDeque::new(),
         }
     }
@@ -75,19 +67,9 @@ impl Reports {
         !self.requests.is_empty()
     }
 
-    /// An operation has ended.
-    pub(crate) fn push_operation(&mut self, ended: Ended) {
-        self.operations.push_back(ended);
-    }
-
-    /// Takes the first operation that ended.
-    pub(crate) fn pop_operation(&mut self) -> Option<Ended> {
-        self.operations.pop_front()
-    }
-
     /// Returns the number of reports.
     pub(crate) fn len(&self) -> usize {
-        self.requests.len() + self.operations.len()
+        self.requests.len()
     }
 }
 

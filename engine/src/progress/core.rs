@@ -32,7 +32,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::BorrowedFd;
 
 use super::meeting::Meeting;
-use super::one_sided::OneSided;
 use super::watch::Watch;
 use super::{Envelope, Look, RequestToken};
 
@@ -61,8 +60,6 @@ pub(crate) struct Core {
     pub(crate) paths: Vec<Vec<PeerPath>>,
     /// Whether a thread of its own runs it.
     pub(crate) dedicated: bool,
-    /// One-sided operations of the raw interface.
-    pub(crate) one_sided: OneSided,
     /// Requests of the raw interface that have ended (dedicated mode; inline, the PML's own queue serves).
     pub(crate) raw_completions: VecDeque<RequestId>,
     /// The connection to a rank on another host, which shows when that rank ends.
@@ -91,7 +88,7 @@ pub(crate) struct Core {
 /// hundred nanoseconds, sending this many bytes ten microseconds. Short messages are left alone, since a
 /// check would end a batch, and so is shared memory, which gains nothing by it.
 const LOOK_AFTER: usize = 64 * 1024;
-const LONG: usize = 4096;
+pub(super) const LONG: usize = 4096;
 
 /// Passes of a caller that only tests, per pass that reads the clock.
 const HOUSEKEEP_EVERY: u32 = 64;

@@ -19,6 +19,7 @@ use rustix::fd::{AsFd, OwnedFd};
 
 use super::completion_slots::{CompletionSlots, State};
 use super::core::Core;
+use super::one_sided::{Flush, Operation, OperationKind, RegionOperation, WindowAddress};
 use super::{Envelope, RequestToken};
 
 /// Commands taken in one pass, at most, so that a pass stays bounded.
@@ -60,6 +61,21 @@ pub(super) enum Command {
     },
     /// Any other receive.
     RecvOther(u32, Box<RecvArgs>),
+    /// An operation on a window, with borrowed memory: the fields of [`Operation`], one by one so that it
+    /// fits.
+    Operate {
+        slot: u32,
+        kind: OperationKind,
+        rank: u32,
+        key: u32,
+        offset: u64,
+        from: ConstLoan,
+        into: MutLoan,
+    },
+    /// An operation on a window, with a region.
+    OperateRegion { slot: u32, operation: RegionOperation },
+    /// Completes the slot when all operations on windows of a rank have ended.
+    Flush { slot: u32, rank: Option<u32> },
     /// Completes the slot when a matching message has arrived, and leaves it to be received.
     Watch { slot: u32, envelope: Envelope },
     /// Ends a request at once.
@@ -156,6 +172,8 @@ pub(super) struct ThreadState {
     /// The request of each slot.
     request_of: Vec<Option<RequestId>>,
     watches: Vec<Watch>,
+    /// Waits for operations, each with its slot.
+    flushes: Vec<(u32, Flush)>,
     /// CompletionSlots whose requests a rail has not released yet.
     ending: Vec<u32>,
     completed: bool,
@@ -188,6 +206,7 @@ pub(super) fn run(core: Core, shared: Arc<Shared>, mut mailbox: Receiver<Command
         slot_of: Vec::new(),
         request_of: Vec::new(),
         watches: Vec::new(),
+        flushes: Vec::new(),
         ending: Vec::new(),
         completed: false,
         tell: false,
@@ -274,6 +293,24 @@ impl ThreadState {
                     ..*args
                 },
             ),
+            Command::Operate {
+                slot,
+                kind,
+                rank,
+                key,
+                offset,
+                from,
+                into,
+            } => {
+                let at = WindowAddress { rank, key, offset };
+                let started = self.core.operate(Operation { kind, at, from, into }, true);
+                self.started(slot, started);
+            }
+            Command::OperateRegion { slot, operation } => {
+                let started = self.core.operate_region(operation, true);
+                self.started(slot, started);
+            }
+            Command::Flush { slot, rank } => self.flushes.push((slot, Flush::new(rank))),
             Command::Watch { slot, envelope } => self.watches.push(Watch { slot, envelope }),
             Command::End(slot) => self.end(slot),
             Command::Detach(slot) => self.detach(slot),
@@ -301,6 +338,14 @@ impl ThreadState {
         match self.core.pml.recv(args) {
             Ok(id) => self.link(slot, id),
             Err(error) => self.fail(slot, self.core.explained(error)),
+        }
+    }
+
+    #[inline]
+    fn started(&mut self, slot: u32, started: Result<RequestId, Error>) {
+        match started {
+            Ok(id) => self.link(slot, id),
+            Err(error) => self.fail(slot, error),
         }
     }
 
@@ -344,7 +389,7 @@ impl ThreadState {
             work += 1;
             self.complete_one(id);
         }
-        if !self.ending.is_empty() || !self.watches.is_empty() {
+        if !self.ending.is_empty() || !self.watches.is_empty() || !self.flushes.is_empty() {
             work += self.retry();
         }
         work
@@ -376,6 +421,26 @@ impl ThreadState {
             self.end(slot);
         }
         let mut at = 0;
+        while let Some((slot, flush)) = self.flushes.get_mut(at) {
+            let slot = *slot;
+            match self.core.is_flushed(flush) {
+                Some(outcome) => {
+                    self.flushes.swap_remove(at);
+                    let status = Status {
+                        source: self.core.rank,
+                        tag: 0,
+                        len: 0,
+                    };
+                    match outcome {
+                        Ok(()) => self.succeed(slot, status),
+                        Err(error) => self.fail(slot, error),
+                    }
+                    work += 1;
+                }
+                None => at += 1,
+            }
+        }
+        let mut at = 0;
         while let Some(watch) = self.watches.get(at) {
             let (slot, envelope) = (watch.slot, watch.envelope);
             match self.core.probe_or_lost(envelope) {
@@ -398,6 +463,8 @@ impl ThreadState {
     fn end(&mut self, slot: u32) {
         if let Some(at) = self.watches.iter().position(|watch| watch.slot == slot) {
             self.watches.swap_remove(at);
+        } else if let Some(at) = self.flushes.iter().position(|(this, _)| *this == slot) {
+            self.flushes.swap_remove(at);
         } else {
             let Some(Some(id)) = self.request_of.get(slot as usize).copied() else {
                 return;

@@ -7,6 +7,7 @@
 //! ```
 
 mod completion_slots;
+mod completions;
 mod core;
 mod dedicated;
 mod meeting;
@@ -25,12 +26,12 @@ use doorbell_pml::{
     self as pml, AtOnce, MessageId, Payload, Rank, RecvArgs, RequestId, SendArgs, SendMode, Sent, Target,
 };
 
+pub use self::completions::Completion;
 pub(crate) use self::core::Core;
 pub(crate) use self::dedicated::Bell;
 use self::dedicated::{Command, ThreadState};
 pub(crate) use self::meeting::Meeting;
-pub(crate) use self::one_sided::OneSided;
-pub use self::one_sided::{Completion, Window};
+pub(crate) use self::one_sided::{Operation, OperationKind, RegionOperation, WindowAddress};
 pub(crate) use self::thread_handle::ThreadHandle;
 pub(crate) use self::watch::Watch;
 pub(crate) use doorbell_job::wait::turns::LATE;
@@ -519,11 +520,15 @@ impl Engine {
         match self {
             Self::Inline(core) => {
                 let mut core = core.hold()?;
-                let what = core.awaited_completion();
-                core.wait(limit, || what, notice, Core::next_completion)
+                core.wait(
+                    limit,
+                    completions::awaited_completion,
+                    notice,
+                    Core::next_completion,
+                )
             }
             Self::Dedicated(link) => {
-                let what = link.call(|desk| desk.core.awaited_completion())?;
+                let what = completions::awaited_completion();
                 link.wait_asking(limit, what, notice, |desk| desk.core.next_completion())
             }
         }

@@ -1,240 +1,296 @@
-//! One-sided operations for foreign front ends, and the one queue of their completions.
+//! One-sided operations on windows: how they start, and the wait for those that are open.
 
-use std::collections::HashMap;
+use std::time::Duration;
 
-use doorbell_fabric::event::DownReason;
-use doorbell_fabric::message::{Access, Exposure, Message as _, OpError, OpId, Refused, Remote};
-use doorbell_fabric::rail::Rail as _;
-use doorbell_job::connect::PeerPath;
-use doorbell_job::error::{Awaited, Error, Peers};
-use doorbell_job::rails::AnyRail;
-use doorbell_job::types::Status;
-use doorbell_pml::{Delivery, LostReason, RailId, Rank, RequestId};
+use doorbell_fabric::atomics::{Arithmetic, Element};
+use doorbell_fabric::memory::{ConstLoan, MutLoan, RegionSlice};
+use doorbell_job::error::{Awaited, Error, Waiting};
+use doorbell_pml::{AtomicArgs, GetArgs, Payload, PmlError, PutArgs, Rank, RemotePiece, RequestId, Target};
 
-use super::core::Core;
+use super::core::{Core, LONG};
+use super::dedicated::Command;
+use super::{Engine, Held, RequestToken};
 
-/// A completion of the raw interface.
-#[derive(Debug)]
-pub enum Completion {
-    /// A send or receive. A send that returned [`Sent::Done`](doorbell_pml::Sent::Done) has none.
-    Request {
-        /// The number of the request.
-        id: RequestId,
-        /// Its status, or the error.
-        outcome: Result<Status, Error>,
-    },
-    /// A message that a multi-receive has received; the buffer itself ends as a [`Completion::Request`].
-    Delivery(Delivery),
-    /// A one-sided operation or a fence. Atomics return the old value, everything else zero.
-    Operation {
-        /// The number of the operation.
-        id: u64,
-        /// The old value, or the error.
-        outcome: Result<u64, Error>,
-    },
-}
+/// The context number of operations on windows.
+const CONTEXT: u16 = 2;
 
-/// Memory of one rank that others may access, to be sent to them. It is valid on one rail of its owner.
+/// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// The owner's rail, by its number there.
-    pub rail: u16,
-    /// The memory, as that rail addresses it.
-    pub remote: Remote,
+pub(crate) enum OperationKind {
+    /// Writes bytes into the window.
+    Put,
+    /// Returns bytes of the window.
+    Get,
+    /// Computes elements of the window.
+    Accumulate(Arithmetic, Element),
+    /// Computes elements, and returns what was there before.
+    Fetch(Arithmetic, Element),
 }
 
-/// The one-sided operations in progress.
-#[derive(Default)]
-pub(crate) struct OneSided {
-    last: u64,
-    open: HashMap<u64, Operation>,
+impl OperationKind {
+    /// The name of the operation, for a description of a wait.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Get => "get",
+            Self::Accumulate(..) => "accumulate",
+            Self::Fetch(Arithmetic::Cswap, _) => "compare and swap",
+            Self::Fetch(..) => "fetch and accumulate",
+        }
+    }
 }
 
-struct Operation {
-    name: &'static str,
-    peer: u32,
+/// A byte of a window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WindowAddress {
+    pub(crate) rank: u32,
+    pub(crate) key: u32,
+    /// From the start of the window, in bytes.
+    pub(crate) offset: u64,
 }
 
-/// The bit that marks operations of front ends; the PML's own have it clear.
-const FOREIGN: u64 = 1 << 63;
+impl WindowAddress {
+    fn piece(self, length: usize) -> RemotePiece {
+        RemotePiece {
+            key: u64::from(self.key),
+            address: self.offset,
+            length: length as u64,
+        }
+    }
+}
+
+/// An operation on borrowed memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operation {
+    pub(crate) kind: OperationKind,
+    pub(crate) at: WindowAddress,
+    /// The bytes to put; the operands, and behind them, where there are any, what they are compared with.
+    pub(crate) from: ConstLoan,
+    /// Where bytes that return go.
+    pub(crate) into: MutLoan,
+}
+
+/// An operation on owned memory.
+#[derive(Clone, Debug)]
+pub(crate) struct RegionOperation {
+    pub(crate) at: WindowAddress,
+    pub(crate) slice: RegionSlice,
+    /// It is a put; otherwise a get.
+    pub(crate) is_put: bool,
+}
+
+/// A wait for all operations that were open when it began.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flush {
+    /// `None`: of all ranks.
+    rank: Option<Rank>,
+    /// The first request that was not looked at.
+    next: usize,
+    waits: Option<RequestId>,
+}
+
+impl Flush {
+    pub(super) fn new(rank: Option<u32>) -> Self {
+        Self {
+            rank: rank.map(Rank),
+            next: 0,
+            waits: None,
+        }
+    }
+}
 
 impl Core {
-    /// Returns the next completion of the raw interface.
-    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
-        if let Some(found) = self.watch.found.take() {
-            return Some(found);
-        }
-        if let Some(delivery) = self.pml.next_delivery() {
-            return Some(Completion::Delivery(delivery));
-        }
-        let queued = self.raw_completions.pop_front();
-        // The dedicated thread drains the PML's queue itself, since its slots complete through it, too.
-        let queued = if self.dedicated {
-            queued
+    /// Starts an operation on borrowed memory.
+    #[inline]
+    pub(super) fn operate(&mut self, operation: Operation, notify: bool) -> Result<RequestId, Error> {
+        let Operation { kind, at, from, into } = operation;
+        let to = Rank(at.rank);
+        let pml = &mut self.pml;
+        let started = match kind {
+            OperationKind::Put => pml.put_loan(to, CONTEXT, at.piece(from.len()), from, notify),
+            OperationKind::Get => pml.get_loan(to, CONTEXT, at.piece(into.len()), into, notify),
+            OperationKind::Accumulate(arithmetic, element) => {
+                let (piece, computes) = (at.piece(from.len()), (arithmetic, element));
+                pml.atomic_loan(to, CONTEXT, piece, computes, from, None, notify)
+            }
+            OperationKind::Fetch(arithmetic, _) if arithmetic.has_operand() => {
+                self.compare(operation, notify)
+            }
+            OperationKind::Fetch(arithmetic, element) => {
+                let (piece, computes) = (at.piece(into.len()), (arithmetic, element));
+                pml.atomic_loan(to, CONTEXT, piece, computes, from, Some(into), notify)
+            }
+        };
+        started.map_err(|error| self.explained(error))
+    }
+
+    /// Starts an operation with operands to compare with.
+    fn compare(&mut self, operation: Operation, notify: bool) -> Result<RequestId, PmlError> {
+        let Operation { kind, at, from, into } = operation;
+        let (OperationKind::Fetch(arithmetic, element) | OperationKind::Accumulate(arithmetic, element)) =
+            kind
+        else {
+            return Err(PmlError::BadOperation {
+                reason: "a put or a get compares nothing",
+            });
+        };
+        let length = from.len() / 2;
+        self.pml.atomic(AtomicArgs {
+            to: Rank(at.rank),
+            context: CONTEXT,
+            at: at.piece(length).into(),
+            arithmetic,
+            element,
+            operands: Payload::Loan(from.part(0, length)),
+            compare: Payload::Loan(from.part(length, length)),
+            fetch: Some(Target::Loan(into)),
+            notify,
+        })
+    }
+
+    /// Starts an operation on owned memory.
+    pub(super) fn operate_region(
+        &mut self,
+        operation: RegionOperation,
+        notify: bool,
+    ) -> Result<RequestId, Error> {
+        let RegionOperation { at, slice, is_put } = operation;
+        let (rank, piece) = (Rank(at.rank), at.piece(slice.len()));
+        let started = if is_put {
+            self.pml.put(PutArgs {
+                to: rank,
+                context: CONTEXT,
+                at: piece.into(),
+                payload: Payload::Region(slice),
+                notice: false,
+                data: None,
+                buffered: false,
+                notify,
+            })
         } else {
-            queued.or_else(|| self.pml.next_completion())
+            self.pml.get(GetArgs {
+                from: rank,
+                context: CONTEXT,
+                at: piece.into(),
+                target: Target::Region(slice),
+                notify,
+            })
         };
-        if let Some(id) = queued {
-            let outcome = self.pml.test(id)?;
-            return Some(Completion::Request {
-                id,
-                outcome: outcome.map(Into::into).map_err(|error| self.explained(error)),
-            });
-        }
-        let (_, op, outcome) = self.pml.next_operation()?;
-        let operation = self.one_sided.open.remove(&op.0);
-        let outcome = outcome.map_err(|error| {
-            let (what, peer) =
-                operation.map_or(("operation", 0), |operation| (operation.name, operation.peer));
-            Error::OneSided {
-                what,
-                peer,
-                reason: text(error),
-            }
-        });
-        Some(Completion::Operation {
-            id: op.0 & !FOREIGN,
-            outcome,
-        })
+        started.map_err(|error| self.explained(error))
     }
 
-    /// Exposes memory to rank `to`, or to all ranks for `None`.
-    pub(crate) fn expose(
-        &mut self,
-        memory: Exposure,
-        access: Access,
-        to: Option<u32>,
-    ) -> Result<Window, Error> {
-        let paths: Vec<Option<PeerPath>> = match to {
-            Some(rank) => self.paths_to(rank)?.iter().copied().map(Some).collect(),
-            None => vec![None],
+    /// Whether the operations that a wait is for have ended, and the error where their rank is lost.
+    pub(super) fn is_flushed(&mut self, flush: &mut Flush) -> Option<Result<(), Error>> {
+        loop {
+            if flush.waits.is_some_and(|id| !self.pml.is_done(id)) {
+                return None;
+            }
+            match self.pml.open_operation(flush.rank, flush.next) {
+                Some((id, next)) => (flush.waits, flush.next) = (Some(id), next),
+                None => break,
+            }
+        }
+        let Some(rank) = flush.rank else {
+            return Some(Ok(()));
         };
-        let mut full = false;
-        let rails: Vec<RailId> = self.pml.rails().map(|(id, _)| id).collect();
-        for path in paths {
-            for id in rails
-                .iter()
-                .copied()
-                .filter(|id| path.is_none_or(|path| path.rail == *id))
-            {
-                let Some(rail) = self.pml.rail_mut(id) else {
-                    continue;
-                };
-                match rail.expose(memory.clone(), access, path.map(|path| path.peer)) {
-                    Ok(remote) => return Ok(Window { rail: id.0, remote }),
-                    Err(refused) => full |= refused == Refused::Full,
+        if rank.0 >= self.size {
+            let size = self.size;
+            return Some(Err(Error::NoSuchRank { rank: rank.0, size }));
+        }
+        Some(match self.pml.lost(rank) {
+            Some(reason) => Err(self.explained(PmlError::PeerLost { rank, reason })),
+            None => Ok(()),
+        })
+    }
+}
+
+impl Engine {
+    /// Starts an operation on borrowed memory that may leave together with operations and sends that follow
+    /// it.
+    #[inline(never)]
+    pub(crate) fn post_operation(&self, operation: Operation) -> Result<RequestToken, Box<Error>> {
+        match self {
+            Self::Inline(core) => {
+                let mut core = core.hold().map_err(Error::from)?;
+                let id = core.operate(operation, false)?;
+                let (to, length) = (Rank(operation.at.rank), operation.from.len());
+                match length < LONG {
+                    true => core.pml.flush_soon(to),
+                    false => core.pml.flush(),
                 }
+                core.posted(to, length);
+                Ok(RequestToken(id.to_bits()))
             }
+            Self::Dedicated(_) => Ok(self.hold()?.operate(operation)?),
         }
-        if full {
-            return Err(Error::Full {
-                what: "the rail's table of keys is full".to_owned(),
-            });
-        }
-        Err(Error::Unsupported {
-            what: "this kind of one-sided access",
-            by: "any rail of this world".to_owned(),
-        })
     }
 
-    fn paths_to(&self, peer: u32) -> Result<&[PeerPath], Error> {
-        if peer == self.rank {
-            return Err(Error::Unsupported {
-                what: "a one-sided operation on our own rank",
-                by: "rails".to_owned(),
-            });
-        }
-        let paths = self.paths.get(peer as usize).ok_or(Error::NoSuchRank {
-            rank: peer,
-            size: self.size,
-        })?;
-        Ok(paths)
-    }
-
-    /// Starts a one-sided operation over the rail whose other end is the peer's rail number `other`.
-    pub(crate) fn start(
-        &mut self,
-        name: &'static str,
-        peer: u32,
-        other: u16,
-        post: impl FnOnce(&mut AnyRail, PeerPath, OpId) -> Result<(), Refused>,
-    ) -> Result<u64, Error> {
-        if self.pml.is_unmet(Rank(peer)) {
-            self.pml.want(Rank(peer));
-            return Err(Error::Full {
-                what: format!(
-                    "rank {peer} is being connected for its first use: make progress, and start the {name} again"
-                ),
-            });
-        }
-        let path = self
-            .paths_to(peer)?
-            .iter()
-            .copied()
-            .find(|path| path.other == other);
-        let path = path.ok_or_else(|| Error::NoRail {
-            peer,
-            reasons: format!("none of ours ends at its rail number {other}, to which the window belongs"),
-        })?;
-        let number = self.one_sided.last + 1;
-        let op = OpId(number | FOREIGN);
-        let rail = self.pml.rail_mut(path.rail).ok_or_else(|| Error::NoRail {
-            peer,
-            reasons: "the rail is gone".to_owned(),
-        })?;
-        let by = rail.name().to_string();
-        match post(rail, path, op) {
-            Ok(()) => {
-                self.one_sided.last = number;
-                self.one_sided.open.insert(op.0, Operation { name, peer });
-                Ok(number)
+    /// Starts an operation on owned memory.
+    pub(crate) fn operate_region(&self, operation: RegionOperation) -> Result<RequestToken, Error> {
+        match self {
+            Self::Inline(core) => {
+                let mut core = core.hold()?;
+                let id = core.operate_region(operation, false)?;
+                core.pml.flush();
+                core.now_and_then();
+                Ok(RequestToken(id.to_bits()))
             }
-            Err(Refused::Full) => Err(Error::Full {
-                what: format!("rail `{by}` has no room for another {name}"),
-            }),
-            Err(Refused::Unsupported | Refused::TooLong) => Err(Error::Unsupported {
-                what: name,
-                by: format!("rail `{by}`"),
-            }),
-            Err(Refused::PeerDown) => Err(Error::PeerLost {
-                peer,
-                why: format!("rail `{by}` reports it down"),
-                what: format!("the {name} was not started"),
-                recent: self.recent_of(&[peer]),
-                remedy: LostReason::Peer(DownReason::Silent).advice(),
-            }),
-            Err(Refused::BadMemory) => Err(Error::Layout {
-                what: format!("rail `{by}` does not know that memory"),
-            }),
+            Self::Dedicated(link) => link.start_request(|slot| Command::OperateRegion { slot, operation }),
         }
     }
 
-    /// Describes a wait for completions.
-    pub(crate) fn awaited_completion(&self) -> Awaited {
-        match self.one_sided.open.values().next() {
-            Some(operation) => Awaited::OneSided {
-                peer: operation.peer,
-                name: operation.name,
-            },
-            None => Awaited::Requests {
-                count: 1,
-                peers: Peers::default(),
-            },
+    /// Waits until the operations on windows of a rank (`None`: of all ranks) have ended that are open now.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`]; [`Error::PeerLost`] and [`Error::NoSuchRank`] of a rank.
+    pub(crate) fn flush_operations(
+        &self,
+        rank: Option<u32>,
+        limit: Duration,
+        what: Awaited,
+        notice: &mut dyn FnMut(&Waiting),
+    ) -> Result<(), Error> {
+        match self {
+            Self::Inline(core) => {
+                let mut flush = Flush::new(rank);
+                let mut core = core.hold()?;
+                core.wait(limit, || what, notice, |core| core.is_flushed(&mut flush))?
+            }
+            Self::Dedicated(link) => {
+                let token = link.start_request(|slot| Command::Flush { slot, rank })?;
+                let flushed = Held::Dedicated(link).wait(token, limit, || what, notice);
+                if matches!(flushed, Err(Error::Timeout(_))) {
+                    link.end(token);
+                }
+                flushed.map(drop)
+            }
         }
     }
 }
 
-fn text(error: OpError) -> String {
-    match error {
-        OpError::Denied => {
-            "the target refused: the key is unknown or revoked, or the range or access is not allowed"
-                .to_owned()
+impl Held<'_> {
+    /// Starts an operation on borrowed memory.
+    #[inline]
+    pub(crate) fn operate(&mut self, operation: Operation) -> Result<RequestToken, Error> {
+        match self {
+            Self::Inline(core) => {
+                let id = core.operate(operation, false)?;
+                core.pml.flush();
+                Ok(RequestToken(id.to_bits()))
+            }
+            Self::Dedicated(link) => {
+                let Operation { kind, at, from, into } = operation;
+                let WindowAddress { rank, key, offset } = at;
+                link.start_request(|slot| Command::Operate {
+                    slot,
+                    kind,
+                    rank,
+                    key,
+                    offset,
+                    from,
+                    into,
+                })
+            }
         }
-        OpError::Withdrawn => "the target withdrew the memory meanwhile; the bytes mean nothing".to_owned(),
-        OpError::NotDone => "the peer or rail went down before it was done".to_owned(),
-        OpError::Indeterminate => {
-            "the peer or rail went down, and it is unknown whether it was done".to_owned()
-        }
-        OpError::System(number) => std::io::Error::from_raw_os_error(number).to_string(),
     }
 }

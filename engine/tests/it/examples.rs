@@ -23,7 +23,7 @@ fn example(name: &str) -> PathBuf {
 
 #[test]
 fn an_example_that_fails_prints_one_sentence_and_ends_with_the_errors_status() {
-    for name in ["hello", "portals", "active_messages"] {
+    for name in ["hello", "portals", "active_messages", "counter"] {
         let out = Command::new(example(name))
             .envs([("DOORBELL_RANK", "5"), ("DOORBELL_SIZE", "2")])
             .output()
@@ -38,7 +38,7 @@ fn an_example_that_fails_prints_one_sentence_and_ends_with_the_errors_status() {
 
 #[test]
 fn examples_run_alone() {
-    for name in ["hello", "portals", "active_messages"] {
+    for name in ["hello", "portals", "active_messages", "counter"] {
         let out = Command::new(example(name)).output().unwrap();
         let stderr = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success(), "{name}: {stderr}");

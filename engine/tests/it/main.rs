@@ -22,3 +22,4 @@ mod seen;
 mod sim;
 mod suspended;
 mod two_hosts;
+mod windows;

@@ -10,10 +10,10 @@ use doorbell::{Error, Source, Tag, World};
 use doorbell_testing::skipped;
 
 /// Names the part that a started process plays.
-const ROLE: &str = "DOORBELL_TEST_ROLE";
+pub(crate) const ROLE: &str = "DOORBELL_TEST_ROLE";
 
 /// A running job. Dropped, it leaves no process behind.
-struct Job(Vec<Child>);
+pub(crate) struct Job(Vec<Child>);
 
 impl Drop for Job {
     fn drop(&mut self) {
@@ -25,6 +25,11 @@ impl Drop for Job {
 }
 
 fn start(role: &str, size: u32, mode: Mode, more: &[(&str, &str)]) -> Job {
+    start_test("processes::child", role, size, mode, more)
+}
+
+/// Starts a job of ranks that each run one test of this program.
+pub(crate) fn start_test(test: &str, role: &str, size: u32, mode: Mode, more: &[(&str, &str)]) -> Job {
     static JOBS: AtomicU32 = AtomicU32::new(0);
     let root = format!(
         "@doorbell-test-{}-{}",
@@ -38,7 +43,7 @@ fn start(role: &str, size: u32, mode: Mode, more: &[(&str, &str)]) -> Job {
     };
     let spawn = |rank: u32| {
         Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "processes::child", "--nocapture", "--test-threads=1"])
+            .args(["--exact", test, "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env("DOORBELL_RANK", rank.to_string())
             .env("DOORBELL_SIZE", size.to_string())
@@ -54,11 +59,11 @@ fn start(role: &str, size: u32, mode: Mode, more: &[(&str, &str)]) -> Job {
 }
 
 impl Job {
-    fn wait(&mut self) -> Vec<ExitStatus> {
+    pub(crate) fn wait(&mut self) -> Vec<ExitStatus> {
         self.0.iter_mut().map(|child| child.wait().unwrap()).collect()
     }
 
-    fn succeeds(mut self) {
+    pub(crate) fn succeeds(mut self) {
         for (rank, status) in self.wait().into_iter().enumerate() {
             assert!(
                 status.success(),

@@ -18,7 +18,7 @@ use crate::launch::Launch;
 use crate::pml::Pml;
 use crate::pool::Buffer;
 use crate::rank::Rank;
-use crate::request::{Event, RequestId, mark};
+use crate::request::{Event, RequestId, State, mark};
 use crate::wire::{HEAD_MAX, MATCH_LEN, MatchHeader};
 
 const FRONT: usize = MATCH_LEN + LEAD_SHORT;
@@ -338,6 +338,22 @@ impl<M: Message> Pml<M> {
             false => self.operands(args.to, with, compare),
         };
         self.operate((args.to, args.context), &operation, origin, fetch, args.notify)
+    }
+
+    /// The first operation of ours on a window of a rank (`None`: of any) that has not ended, of the requests
+    /// from number `from` on, with the number behind it: for a wait for all of them, which begins with zero.
+    /// Not for the data path: it looks at every request.
+    #[must_use]
+    pub fn open_operation(&self, of: Option<Rank>, from: usize) -> Option<(RequestId, usize)> {
+        let mut open = self.core.requests.indices().skip(from).filter(|index| {
+            let slot = self.core.requests.peek(*index);
+            slot.is(mark::OPERATION | mark::FETCH)
+                && !matches!(slot.state(), State::Free | State::Done)
+                && !slot.is(mark::ABORTED)
+                && of.is_none_or(|rank| slot.peer() == rank)
+        });
+        let index = open.next()?;
+        Some((self.core.requests.id(index), index.at() + 1))
     }
 
     /// The operands, and behind them what the elements are compared with.

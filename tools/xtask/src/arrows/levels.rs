@@ -44,12 +44,12 @@ const TABLES: &[Table] = &[
             &["progress"],
             &["ledger"],
             &["world"],
-            &["build", "raw", "request"],
+            &["build", "raw", "request", "window"],
             // borrowed memory
             &["scope"],
             &["collect", "message"],
             &["control", "within"],
-            &["spawn", "tagged"],
+            &["one_sided", "spawn", "tagged"],
             // the three handles
             &["builder"],
             &["portals"],
