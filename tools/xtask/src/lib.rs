@@ -34,6 +34,7 @@ mod simulate;
 mod soak;
 mod test;
 mod tree;
+mod two_hosts;
 mod workshop;
 mod workspace;
 

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 
 use crate::error::Error;
 use crate::provider;
+use crate::two_hosts::{RAILS, TwoHosts};
 use crate::workshop::{Workshop, need};
 use crate::workspace::Workspace;
 use report::{Report, Row};
@@ -32,6 +33,10 @@ autoconf, automake and libtool for trees without a configure script.
 The script ends by killing every process whose name begins with fi_. So it runs in process and network namespaces of its own, \
 one provider after the other; these need root, or a system that lets users make them.
 
+With --two-hosts, server and client are in two network namespaces with two links between them, v0 and v1, which needs root. \
+Our provider's rails are udp:v0,udp:v1 then, if none are named, and shm and sockets are left out unless they are named. \
+With --out-of-band the tests exchange addresses by a connection of their own, and not by node and service.
+
 Our provider is run with fabric/provider/fabtests.exclude, the others \
 with the exclude files of the tree. Exit status 1 when a \
 test fails over our provider; what fails over the others is shown and changes nothing.
@@ -41,6 +46,7 @@ Examples:
   cargo xtask fabtests --from ~/src/libfabric --set unit --provider doorbell
   cargo xtask fabtests --from ~/src/libfabric --provider shm --provider 'udp;ofi_rxd' --json target/fabtests.json
   cargo xtask fabtests --from ~/src/libfabric --provider doorbell --test fi_rdm_pingpong --rails shm,udp:lo
+  cargo xtask fabtests --from ~/src/libfabric --two-hosts --rails xdp:v0
   cargo xtask fabtests --from ~/src/fabtests-1.17.0 --libfabric /opt/libfabric";
 
 /// The name of our provider.
@@ -57,8 +63,8 @@ pub(crate) struct Options {
     /// The folder in which a libfabric is installed: it has include/rdma/fabric.h
     #[arg(long, value_name = "DIR")]
     libfabric: Option<PathBuf>,
-    /// Over these providers; can be given several times
-    #[arg(long, value_name = "NAME", default_values = [OURS, "shm", "tcp", "sockets", "udp;ofi_rxd"])]
+    /// Over these providers, instead of doorbell, shm, tcp, sockets, udp;ofi_rxd; can be given several times
+    #[arg(long, value_name = "NAME")]
     provider: Vec<String>,
     /// Only tests whose lines in the script begin with this; can be given several times
     #[arg(long, value_name = "LINE")]
@@ -66,6 +72,12 @@ pub(crate) struct Options {
     /// The rails of our provider, as in FI_DOORBELL_RAILS
     #[arg(long, value_name = "RAILS")]
     rails: Option<String>,
+    /// Server and client on two hosts: network namespaces with two links between them
+    #[arg(long)]
+    two_hosts: bool,
+    /// The tests exchange addresses by a connection of their own
+    #[arg(long)]
+    out_of_band: bool,
     /// What one test may take, in seconds
     #[arg(long, value_name = "S", default_value_t = 120)]
     limit: u32,
@@ -80,6 +92,23 @@ pub(crate) struct Options {
     table: Option<PathBuf>,
 }
 
+impl Options {
+    /// Returns the names of the providers: of one host, all that are likely to be installed.
+    fn providers(&self) -> Vec<&str> {
+        if !self.provider.is_empty() {
+            return self.provider.iter().map(String::as_str).collect();
+        }
+        let mut names = vec![OURS, "shm", "tcp", "sockets", "udp;ofi_rxd"];
+        names.retain(|name| !self.two_hosts || !["shm", "sockets"].contains(name));
+        names
+    }
+
+    /// Returns the rails of our provider, if there are to be other ones than it has by itself.
+    fn rails(&self) -> Option<&str> {
+        self.rails.as_deref().or(self.two_hosts.then_some(RAILS))
+    }
+}
+
 /// Builds the tests and runs them over each provider; true when none failed over ours.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Error> {
     need(&[
@@ -92,12 +121,17 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     let shop = Workshop::new(workspace.target.join("fabtests"))?;
     let built = Built::of(&shop, &options.from, options.libfabric.as_deref())?;
     let providers = shop.path("provider");
-    if options.provider.iter().any(|name| name == OURS) {
+    let names = options.providers();
+    if names.contains(&OURS) {
         let library = provider::build(workspace, &options.profile)?;
         provider::install(&library, &providers)?;
     }
-    let mut report = Report::new(options.set, &built);
-    for name in &options.provider {
+    let hosts = match options.two_hosts {
+        true => Some(TwoHosts::new(&shop.folder("run")?)?),
+        false => None,
+    };
+    let mut report = Report::new(options.set, &built, options.two_hosts);
+    for name in names {
         eprintln!(
             "{name}: {} over libfabric {} …",
             options.set.word(),
@@ -109,10 +143,12 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
             provider: name,
             ours: (name == OURS).then_some(providers.as_path()),
             excludes: workspace.root.join("fabric/provider/fabtests.exclude"),
-            rails: options.rails.as_deref(),
+            rails: options.rails(),
             set: options.set,
             only: &options.test,
             limit: options.limit,
+            hosts: hosts.as_ref(),
+            out_of_band: options.out_of_band,
         };
         let row = Row::new(name, sitting.run()?);
         eprintln!("  {}", row.line());

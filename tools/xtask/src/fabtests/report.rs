@@ -19,6 +19,8 @@ pub(super) struct Report {
     /// The release of the libfabric that they ran over.
     libfabric: String,
     set: &'static str,
+    /// How many hosts server and client are on.
+    hosts: u32,
     providers: Vec<Row>,
 }
 
@@ -71,12 +73,13 @@ impl Row {
 }
 
 impl Report {
-    pub(super) fn new(set: Set, built: &Built) -> Self {
+    pub(super) fn new(set: Set, built: &Built, two_hosts: bool) -> Self {
         Self {
             schema: "doorbell.fabtests/1",
             fabtests: built.release.clone(),
             libfabric: built.libfabric.to_string(),
             set: set.word(),
+            hosts: 1 + u32::from(two_hosts),
             providers: Vec::new(),
         }
     }
@@ -119,9 +122,12 @@ impl Report {
 
     pub(super) fn markdown(&self) -> String {
         let mut text = format!(
-            "fabtests {}, set {}, over libfabric {}\n\n| provider | passed | failed | not run | excluded | of RDM |\n\
+            "fabtests {}, set {}, over libfabric {}{}\n\n| provider | passed | failed | not run | excluded | of RDM |\n\
              |---|---|---|---|---|---|\n",
-            self.fabtests, self.set, self.libfabric
+            self.fabtests,
+            self.set,
+            self.libfabric,
+            if self.hosts > 1 { ", between two hosts" } else { "" }
         );
         for row in &self.providers {
             // Writing into memory cannot fail.
@@ -193,7 +199,7 @@ mod tests {
             library: PathBuf::new(),
             tests: PathBuf::new(),
         };
-        Report::new(Set::Quick, &built)
+        Report::new(Set::Quick, &built, true)
     }
 
     #[test]
@@ -207,6 +213,7 @@ mod tests {
         report.add(Row::new(OURS, ours));
         assert!(report.is_good());
         let text = report.markdown();
+        assert!(text.contains("libfabric 2.6, between two hosts\n"), "{text}");
         assert!(text.contains("| tcp | 0 | 1 | 0 | 0 | 0 of 1 |"), "{text}");
         assert!(text.contains("failed over tcp: fi_rdm\n    ret=-38\n"), "{text}");
         assert!(!text.contains("passed over another"), "{text}");

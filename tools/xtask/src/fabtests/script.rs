@@ -8,6 +8,8 @@ use super::outcome::{self, Test};
 use super::source::Built;
 use crate::child::Ended;
 use crate::error::Error;
+use crate::links::lab::Host;
+use crate::two_hosts::TwoHosts;
 use crate::workshop::{Workshop, how};
 
 /// A set of tests, as the script names it.
@@ -63,6 +65,10 @@ pub(super) struct Sitting<'a> {
     pub(super) only: &'a [String],
     /// What one test may take, in seconds.
     pub(super) limit: u32,
+    /// Where server and client are on hosts of their own.
+    pub(super) hosts: Option<&'a TwoHosts>,
+    /// Whether the tests exchange their addresses by a connection of their own.
+    pub(super) out_of_band: bool,
 }
 
 /// What the whole script may take: it has a limit for each test.
@@ -76,8 +82,8 @@ impl Sitting<'_> {
     pub(super) fn run(&self) -> Result<Vec<Test>, Error> {
         let folder = self.folder()?;
         let script = self.script(&folder)?;
-        let mut command = self.namespaces();
-        command.args(["sh", "-c", INSIDE, "sh", "bash"]).arg(script);
+        let mut command = self.namespaces()?;
+        command.arg("bash").arg(script);
         command.args(["-vvv", "-t", self.set.word(), "-T", &self.limit.to_string()]);
         command.arg("-p").arg(&self.built.programs);
         if let Some(providers) = self.ours {
@@ -90,13 +96,21 @@ impl Sitting<'_> {
                 command.arg("-u").arg(self.ubertest(&folder)?);
             }
         }
+        if self.out_of_band {
+            command.arg("-b");
+        }
         command.arg(self.provider).current_dir(&folder);
+        if self.hosts.is_some() {
+            // The server's host and the client's.
+            command.args([Host::B, Host::A].map(Host::address));
+        }
         command.env("LD_LIBRARY_PATH", &self.built.library);
         let name = format!(
-            "{}-{}-over-{}",
+            "{}-{}-over-{}{}",
             self.provider,
             self.set.word(),
-            self.built.libfabric
+            self.built.libfabric,
+            if self.hosts.is_some() { "-two-hosts" } else { "" }
         );
         let log = self.shop.log(&name)?;
         let ended = self.shop.run(&mut command, &log, WHOLE)?;
@@ -158,15 +172,22 @@ impl Sitting<'_> {
         Ok(ours)
     }
 
-    /// Returns a command that runs its arguments in new namespaces: of processes, since the script kills by
-    /// name, and of networks, since its tests meet at a fixed port.
-    fn namespaces(&self) -> Command {
+    /// Returns a command that runs its arguments in a new namespace of processes, since the script kills by
+    /// name; and in one of networks, since its tests meet at a fixed port.
+    fn namespaces(&self) -> Result<Command, Error> {
+        const PROCESSES: [&str; 4] = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+        if let Some(hosts) = self.hosts {
+            let mut command = hosts.at(Host::A, "unshare");
+            command.args(PROCESSES).env("PATH", hosts.path()?);
+            return Ok(command);
+        }
         let mut command = Command::new("unshare");
         if !rustix::process::geteuid().is_root() {
             command.args(["--user", "--map-root-user"]);
         }
-        command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--net"]);
-        command
+        command.args(PROCESSES).arg("--net");
+        command.args(["sh", "-c", INSIDE, "sh"]);
+        Ok(command)
     }
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //!   a: v0 10.79.0.1 ─────────────────────── b: v0 10.79.0.2
 //!      v1 10.79.1.1 ─────────────────────── v1 10.79.1.2      and so on, for as many links as are requested
+//!     ctl 10.79.255.1 ──────────────────── ctl 10.79.255.2    for launchers, where it is wanted
 //! ```
 //!
 //! The namespaces carry the number of our process in their names. They go with the [`Lab`]; those of a
@@ -21,6 +22,9 @@ use crate::error::Error;
 const NAMES: &str = "doorbell-links-";
 /// The first interface of each host.
 pub(crate) const INTERFACE: &str = "v0";
+/// The interface of each host on the link that is for launchers, and the number of its network.
+pub(crate) const CONTROL: &str = "ctl";
+const CONTROL_NET: usize = 255;
 /// How long a link may take to come up after it was made.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -41,6 +45,14 @@ impl Host {
         match self {
             Self::A => "10.79.0.1",
             Self::B => "10.79.0.2",
+        }
+    }
+
+    /// Returns its address on the link for launchers.
+    pub(crate) fn control(self) -> &'static str {
+        match self {
+            Self::A => "10.79.255.1",
+            Self::B => "10.79.255.2",
         }
     }
 }
@@ -75,20 +87,24 @@ impl Lab {
         for host in Host::BOTH {
             ip(&format!("-n {} link set lo up", lab.name(host)))?;
         }
-        (0..links).try_for_each(|link| lab.connect(link, mtu, single))?;
+        (0..links).try_for_each(|link| lab.connect(&interface(link), link, mtu, single))?;
         Ok(lab)
     }
 
-    fn connect(&self, link: usize, mtu: usize, single: bool) -> Result<(), Error> {
+    /// Makes one more link, for what launchers send each other: it stays whole when others are cut.
+    pub(crate) fn add_control(&self) -> Result<(), Error> {
+        self.connect(CONTROL, CONTROL_NET, 1500, false)
+    }
+
+    fn connect(&self, interface: &str, net: usize, mtu: usize, single: bool) -> Result<(), Error> {
         let [a, b] = Host::BOTH.map(|host| self.name(host));
-        let interface = interface(link);
         ip(&format!(
             "link add {interface} netns {a} mtu {mtu} type veth peer name {interface} netns {b} mtu {mtu}"
         ))?;
         for (number, host) in (1..).zip(Host::BOTH) {
             let name = self.name(host);
             ip(&format!(
-                "-n {name} address add 10.79.{link}.{number}/24 dev {interface}"
+                "-n {name} address add 10.79.{net}.{number}/24 dev {interface}"
             ))?;
             ip(&format!("-n {name} link set {interface} up"))?;
             if single {
@@ -96,7 +112,7 @@ impl Lab {
                 must(self.at(host, "ethtool").args(off.split(' ')))?;
             }
         }
-        self.wait_until_whole(link)
+        self.wait_until_both_up(interface)
     }
 
     /// Takes an interface down, or up again.
@@ -138,7 +154,11 @@ impl Lab {
 
     /// Waits until a link is up at both ends.
     pub(crate) fn wait_until_whole(&self, link: usize) -> Result<(), Error> {
-        let up = |host| self.wait_until_up(host, &interface(link));
+        self.wait_until_both_up(&interface(link))
+    }
+
+    fn wait_until_both_up(&self, interface: &str) -> Result<(), Error> {
+        let up = |host| self.wait_until_up(host, interface);
         Host::BOTH.into_iter().try_for_each(up)
     }
 

