@@ -97,6 +97,12 @@ impl<D: Datagram> Message for Btl<D> {
         MsgId(self.core.unclaimed.below(peer, watermark))
     }
 
+    #[inline]
+    fn accepted(&self, peer: PeerIndex) -> MsgId {
+        let state = self.core.peers.get(peer);
+        MsgId(state.map_or(0, |state| state.send.accepted()))
+    }
+
     /// Also works for live peers, to which messages in flight may still arrive.
     fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8])) {
         self.core.give_back(peer, each);

@@ -611,6 +611,13 @@ pub trait Message: Rail {
     /// The watermark of `peer`: every message up to it was taken by the peer's upper layer.
     fn handed_over(&mut self, peer: PeerIndex) -> MsgId;
 
+    /// Returns the number of the last message that was accepted for `peer`. By default 0, for rails within a
+    /// host: what they accept lies in the peer's memory, and arrives without further calls of this process.
+    fn accepted(&self, peer: PeerIndex) -> MsgId {
+        let _ = peer;
+        MsgId(0)
+    }
+
     /// Returns, oldest first, every message accepted for `peer` and not known to be handed over, and forgets
     /// it. For a peer or rail that went down, when another rail is to carry the messages.
     fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8]));

@@ -307,6 +307,10 @@ impl Message for AnyRail {
         each!(self, rail => rail.handed_over(peer))
     }
 
+    fn accepted(&self, peer: PeerIndex) -> MsgId {
+        each!(self, rail => rail.accepted(peer))
+    }
+
     fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8])) {
         each!(self, rail => rail.reclaim(peer, each));
     }

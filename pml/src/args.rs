@@ -51,6 +51,9 @@ pub enum SendMode {
     /// When the bytes have been taken: the memory may be written again.
     #[default]
     Standard,
+    /// When the peer's process has taken all of it, matched or not: nothing more is needed of this process
+    /// then. Over a rail within a host that is when the bytes have been taken.
+    Delivered,
     /// Not before the message was matched with a receive.
     Synchronous,
     /// At once: what no rail takes now is copied, of all such messages to a peer together at most

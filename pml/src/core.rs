@@ -15,6 +15,7 @@ use crate::config::PmlConfig;
 use crate::convertor::{Origin, Scratch};
 use crate::counters::Counters;
 use crate::error::LostReason;
+use crate::hand_over::HandOvers;
 use crate::hot::{Hot, about};
 use crate::immediate::Immediate;
 use crate::lazy_connect::LazyPeers;
@@ -25,7 +26,7 @@ use crate::peer::Peer;
 use crate::pool::Pool;
 use crate::rank::Rank;
 use crate::reports::{Deliveries, Reports};
-use crate::request::{Outcome, RequestIndex, Requests, mark};
+use crate::request::{Outcome, RequestIndex, Requests, State, mark};
 use crate::rma::Rma;
 use crate::unexpected::Unexpected;
 use crate::wire::Head;
@@ -77,6 +78,8 @@ pub(crate) struct Core {
     pub(crate) reports: Reports,
     pub(crate) deliveries: Deliveries,
     pub(crate) withdrawals: Withdrawals,
+    /// Sends of which all has left, and that end when it is with their peers.
+    pub(crate) hand_overs: HandOvers,
 }
 
 /// Answers that may wait for a peer that sends requests and does not take them.
@@ -118,6 +121,7 @@ impl Core {
             reports: Reports::new(config.requests),
             deliveries: Deliveries::default(),
             withdrawals: Withdrawals::new(),
+            hand_overs: HandOvers::default(),
             config,
         }
     }
@@ -172,6 +176,12 @@ impl Core {
     /// Ends a request.
     pub(crate) fn finish(&mut self, index: RequestIndex, outcome: Outcome) {
         let mut outcome = outcome;
+        if self.requests.peek(index).is(mark::DELIVERED)
+            && outcome == Outcome::Ok
+            && self.requests.peek(index).state() != State::AwaitAnswer
+        {
+            return self.await_hand_over(index);
+        }
         if self.requests.peek(index).is(mark::RMA) {
             match self.operation_ends(index, outcome) {
                 Some(ends) => outcome = ends,

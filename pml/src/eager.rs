@@ -121,11 +121,13 @@ impl<M: Message> Pml<M> {
     pub fn send(&mut self, args: SendArgs) -> Result<Sent, PmlError> {
         let notify = if args.notify { mark::NOTIFY } else { 0 };
         let marks = match args.mode {
-            SendMode::Standard => notify,
+            SendMode::Delivered if self.leads_out(args.to) => notify | mark::DELIVERED,
+            SendMode::Standard | SendMode::Delivered => notify,
             SendMode::Synchronous => notify | mark::SYNC,
             SendMode::Buffered => mark::DETACHED,
         };
-        if let (Payload::Loan(bytes), SendMode::Standard | SendMode::Buffered) = (&args.payload, args.mode)
+        if let Payload::Loan(bytes) = &args.payload
+            && marks & (mark::SYNC | mark::DELIVERED) == 0
             && self.at_once::<LATER>(args.to, args.context, args.tag, bytes.len(), Body::Loan(*bytes))
         {
             return Ok(Sent::Done);
@@ -269,6 +271,10 @@ impl<M: Message> Pml<M> {
         record.memory.set_origin(outgoing.origin);
         if !self.core.peers[rank].backlog.has_sends() {
             match self.launch(rank, id) {
+                Launch::Complete if marks & mark::DELIVERED != 0 => {
+                    self.core.await_hand_over(id.index());
+                    return Ok(Sent::Pending(id));
+                }
                 Launch::Complete => {
                     self.core.free(id.index());
                     return Ok(Sent::Done);

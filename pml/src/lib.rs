@@ -73,6 +73,7 @@ mod ending;
 mod error;
 mod fail;
 mod fsm;
+mod hand_over;
 mod hot;
 mod immediate;
 mod intervals;

@@ -239,6 +239,9 @@ impl<M: Message> Pml<M> {
         if !self.core.work.is_empty() {
             work += self.drain();
         }
+        if !self.core.hand_overs.is_empty() {
+            work += self.end_handed_over();
+        }
         work
     }
 

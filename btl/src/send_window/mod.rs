@@ -177,6 +177,11 @@ impl SendWindow {
         self.messages.watermark
     }
 
+    /// The number of the last message that was accepted.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.messages.accepted
+    }
+
     /// Counts a message that is accepted; returns its number.
     #[inline]
     pub(crate) fn accept(&mut self) -> u64 {

@@ -212,6 +212,12 @@ impl Message for SimRail {
         MsgId(conn.map_or(0, |conn| conn.watermark))
     }
 
+    fn accepted(&self, peer: PeerIndex) -> MsgId {
+        let net = self.handle.net.lock();
+        let conn = net.nics[self.handle.nic as usize].conns.get(peer.index());
+        MsgId(conn.map_or(0, |conn| conn.last))
+    }
+
     fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8])) {
         let nic = self.handle.nic;
         let conn = |net: &Net| {

@@ -73,6 +73,9 @@ pub(crate) struct State {
     pub(crate) vectors: Vectors,
     /// The counters of operations.
     pub(crate) counters: Counters,
+    /// Longest send that leaves as a whole when a rail takes it. The rest of a longer one may need further
+    /// calls after that, so that it is reported when it is with its peer.
+    pub(crate) one_frame: usize,
     /// Passes since the start, and those since one has found something.
     pub(crate) looks: u32,
     pub(crate) idle: u32,
@@ -344,6 +347,7 @@ impl Domain {
             linger: *config.wait.close.get(),
             spin: Spin::of(spins),
             state: UnsafeCell::new(State {
+                one_frame: member.one_frame(),
                 member,
                 queues: Queues::default(),
                 endpoints: Endpoints::default(),

@@ -5,10 +5,11 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::event::DownReason;
+use doorbell_fabric::rail::Rail as _;
 use doorbell_job::Config;
 use doorbell_job::error::Error;
 use doorbell_job::lobby::{Address, MemberCounters, PeerId, PmlMember};
-use doorbell_job::rails::AnyRail;
+use doorbell_job::rails::{AnyRail, Manage as _};
 use doorbell_pml::{LostReason, LostSends, Pml, Rank};
 use doorbell_sim::SimNet;
 use libfabric_sys::FI_LOG_CORE;
@@ -162,6 +163,17 @@ impl Member {
     /// An address of another host.
     pub(crate) fn resolve(&mut self, to: &Address) -> Result<Rank, Error> {
         self.inner.resolve_again(to)
+    }
+
+    /// Returns the length of the longest message that is one frame on every rail: no bound within a host,
+    /// where a message lies in the peer's memory once it is taken.
+    pub(crate) fn one_frame(&self) -> usize {
+        /// More than the header of a message.
+        const FRONT: usize = 64;
+        let rails = self.inner.counted().rails();
+        let far = rails.filter(|(_, rail)| !rail.capabilities().features.within_host);
+        let room = far.map(|(_, rail)| rail.in_one_frame().saturating_sub(FRONT));
+        room.min().unwrap_or(usize::MAX)
     }
 
     /// Whether the member of an address can be met.

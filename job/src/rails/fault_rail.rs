@@ -175,6 +175,10 @@ impl Message for FaultRail {
         self.rail.handed_over(peer)
     }
 
+    fn accepted(&self, peer: PeerIndex) -> MsgId {
+        self.rail.accepted(peer)
+    }
+
     fn reclaim(&mut self, peer: PeerIndex, each: &mut dyn FnMut(MsgId, &[u8])) {
         self.rail.reclaim(peer, each);
     }

@@ -3,7 +3,7 @@
 use doorbell_job::lobby::Address;
 use doorbell_testing::netns::Lab;
 
-use super::node::{Node, Other, name, parse};
+use super::node::{Node, Other, hex, name, parse};
 
 const RAILS: &str = "shm,udp:v0,udp:v1";
 
@@ -88,6 +88,21 @@ fn both_may_begin_at_once_and_a_link_may_be_down() {
         lab.wait_until_up(0, "v0");
         lab.wait_until_up(1, "v0");
     }
+}
+
+#[test]
+fn a_peer_that_leaves_is_met_again() {
+    let Some(lab) = two_links("a_peer_that_leaves_is_met_again") else {
+        return;
+    };
+    let (mut one, mut two) = (start(&lab, 0, RAILS), start(&lab, 1, RAILS));
+    for round in 0..10 {
+        pass(&mut one, &mut two, 10 + round, "hello");
+        one.tell(&format!("leave {}", hex(&two.address())));
+        assert!(two.until("lost").contains(&name(&one.address())));
+    }
+    pass(&mut two, &mut one, 30, "the other way");
+    pass(&mut one, &mut two, 31, "and back");
 }
 
 #[test]

@@ -81,8 +81,8 @@ impl<M: Message> Layer for Pml<M> {
     /// Queues for another path what the rail had accepted and the peer has not taken, and begins again what
     /// named memory of this one.
     fn take_back(&mut self, peer: u32, at: usize) {
-        let (rail, index) = self.core.peers[Rank(peer)].paths[at].route();
-        let rail = &mut self.rails[rail];
+        let (rail_of, index) = self.core.peers[Rank(peer)].paths[at].route();
+        let rail = &mut self.rails[rail_of];
         let taken = rail.handed_over(index);
         let backlog = &mut self.core.peers[Rank(peer)].backlog;
         let (mut announced, mut words) = (Vec::new(), Vec::new());
@@ -96,6 +96,7 @@ impl<M: Message> Layer for Pml<M> {
         for word in words {
             given_back(self, peer, word);
         }
+        self.core.hand_overs.note_break(Rank(peer), rail_of, taken);
         self.break_transfers(Rank(peer), at, &announced, taken);
         self.core.list(Rank(peer));
     }

@@ -37,7 +37,9 @@ pub(crate) mod mark {
     pub(crate) const LANDING: u16 = 2048;
     /// It is what a peer's operation returns.
     pub(crate) const REPLY: u16 = 4096;
-    /// Any of these.
+    /// It is a send that ends when the peer's process has taken all of it.
+    pub(crate) const DELIVERED: u16 = 8192;
+    /// Any of those of operations.
     pub(crate) const RMA: u16 = OPERATION | FETCH | LANDING | REPLY;
 }
 

@@ -4,6 +4,7 @@ use doorbell_testing::alloc::Counting;
 
 mod checksum;
 mod credit;
+mod delivered;
 mod ending;
 mod endpoints;
 mod failover;

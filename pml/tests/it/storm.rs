@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use doorbell_pml::{Protocol, Rank, RequestId, Resume, Sent, Source};
+use doorbell_pml::{Protocol, Rank, RequestId, Resume, SendMode, Sent, Source};
 use doorbell_sim::{Change, Faults};
 use doorbell_testing::Random;
 
@@ -126,11 +126,10 @@ impl Storm {
         let world = &mut self.world;
         if flow.sent < MESSAGES && self.dice.below(3) == 0 {
             let memory = &flow.memory[flow.sent];
-            let sync = self.dice.below(6) == 0;
-            let sent = if sync {
-                world.ssend(flow.from, flow.to as u32, 1, memory)
-            } else {
-                world.send(flow.from, flow.to as u32, 1, memory)
+            let sent = match self.dice.below(6) {
+                0 => world.send_as(SendMode::Synchronous, flow.from, flow.to as u32, 1, memory),
+                1 => world.send_as(SendMode::Delivered, flow.from, flow.to as u32, 1, memory),
+                _ => world.send(flow.from, flow.to as u32, 1, memory),
             };
             flow.sends.push(sent);
             flow.sent += 1;

@@ -146,8 +146,19 @@ impl<M: Message> World<M> {
     }
 
     pub(crate) fn ssend(&mut self, from: usize, to: u32, tag: u64, memory: &Memory) -> Sent {
+        self.send_as(SendMode::Synchronous, from, to, tag, memory)
+    }
+
+    pub(crate) fn send_as(
+        &mut self,
+        mode: SendMode,
+        from: usize,
+        to: u32,
+        tag: u64,
+        memory: &Memory,
+    ) -> Sent {
         let args = SendArgs {
-            mode: SendMode::Synchronous,
+            mode,
             ..send_args(to, tag, Payload::Region(memory.whole()))
         };
         self.pmls[from].send(args).unwrap()

@@ -3,7 +3,7 @@
 //! | level | ends when |
 //! |---|---|
 //! | injected, `FI_INJECT_COMPLETE` | the bytes were taken |
-//! | `FI_TRANSMIT_COMPLETE` | a rail has taken all of it, and keeps it for the peer |
+//! | `FI_TRANSMIT_COMPLETE`, the default | no call of this process is needed any more for it to arrive: it is in the peer's memory, has left in one frame, or is with the peer's process |
 //! | `FI_DELIVERY_COMPLETE`, `FI_MATCH_COMPLETE` | a receive of the peer was matched with it |
 
 use doorbell_fabric::memory::{ConstLoan, Region};
@@ -106,7 +106,7 @@ impl State {
     ) -> Result<isize> {
         let (side, route) = self.start(from, send)?;
         let context = space.context(route.endpoint, from);
-        if !is_slow(send.flags) {
+        if !is_slow(send.flags) && loan.len() <= self.one_frame {
             let pml = self.member.pml();
             let left = match send.flags & FI_MORE {
                 0 => pml.send_at_once(route.rank, context, send.tag, loan) != AtOnce::Refused,
@@ -243,6 +243,9 @@ impl State {
             (true, true) => (bytes.copied()?, SendMode::Synchronous),
             (true, false) => (bytes.payload(), SendMode::Buffered),
             (false, true) => (bytes.payload(), SendMode::Synchronous),
+            (false, false) if length > self.one_frame as u64 && send.flags & FI_INJECT_COMPLETE == 0 => {
+                (bytes.payload(), SendMode::Delivered)
+            }
             (false, false) => (bytes.payload(), SendMode::Standard),
         };
         let args = SendArgs {

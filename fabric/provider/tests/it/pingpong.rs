@@ -1,8 +1,10 @@
-//! fi_pingpong of the installed libfabric.
+//! fi_pingpong of the installed libfabric: on one host, and between two, which are network namespaces.
 
 use std::net::TcpListener;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use doorbell_testing::netns::Lab;
 
 use crate::pair::{text, variables};
 
@@ -46,7 +48,12 @@ fn pingpong(test: &str, arguments: &[&str]) {
         std::thread::sleep(Duration::from_millis(2));
     }
     let client = start(&["127.0.0.1"]);
-    let outputs = [client, server].map(|program| program.wait_with_output().unwrap());
+    expect_figures([client, server]);
+}
+
+/// Waits for both programs, which have to end with their tables.
+fn expect_figures(programs: [Child; 2]) {
+    let outputs = programs.map(|program| program.wait_with_output().unwrap());
     for output in &outputs {
         println!("{}\n{}", output.status, text(output));
     }
@@ -64,6 +71,53 @@ fn messages() {
 fn tagged_messages() {
     pingpong(
         "pingpong::tagged_messages",
+        &["-I", "20", "-S", "all", "-m", "tagged"],
+    );
+}
+
+/// Runs it between two hosts, over these rails and the settings of both programs.
+fn between_hosts(test: &str, rails: &str, arguments: &[&str]) {
+    if let Some(reason) = doorbell_testing::skip::lacking("fi_pingpong", "libfabric-bin") {
+        return doorbell_testing::skipped(test, &reason);
+    }
+    let Some(lab) = Lab::pair(test, 1500) else { return };
+    let start = |host: usize, peer: &[&str]| {
+        let mut command = Command::new("fi_pingpong");
+        command
+            .args(["-p", "doorbell", "-e", "rdm", "-c"])
+            .args(arguments)
+            .args(peer);
+        variables(&mut command)
+            .env("FI_DOORBELL_RAILS", rails)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        lab.inside(host, || command.spawn().unwrap())
+    };
+    let server = start(1, &[]);
+    let listens = || std::fs::read_to_string(format!("/proc/{}/net/tcp", server.id()));
+    let until = Instant::now() + Duration::from_secs(60);
+    while !listens().unwrap_or_default().contains(" 0A ") {
+        assert!(Instant::now() < until, "the server does not listen");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let client = start(0, &[&lab.ipv4(1).to_string()]);
+    expect_figures([client, server]);
+}
+
+#[test]
+fn messages_between_hosts() {
+    between_hosts(
+        "pingpong::messages_between_hosts",
+        "shm,udp:v0",
+        &["-I", "20", "-S", "all"],
+    );
+}
+
+#[test]
+fn tagged_messages_between_hosts() {
+    between_hosts(
+        "pingpong::tagged_messages_between_hosts",
+        "udp:v0",
         &["-I", "20", "-S", "all", "-m", "tagged"],
     );
 }
