@@ -140,11 +140,16 @@ impl Framing {
     /// [`Drop::Corrupt`].
     pub(crate) fn verify_hello(&self, bytes: &mut [u8], door: u64) -> Result<(), Drop> {
         let parsed = parse(&SharedBytes::of(bytes))?;
-        let is_hello = parsed.kind == Kind::Hello && parsed.connection == door;
-        if !is_hello || parsed.sequence.0 != 0 || parsed.flags != VERSION << 4 | flag::CRC {
+        if !Self::is_hello(&parsed) || parsed.connection != door {
             return Err(Drop::Corrupt);
         }
         verify_crc(&parsed, bytes)
+    }
+
+    /// Whether a header is a hello's: nothing is set in it but what a hello has.
+    pub(crate) fn is_hello(parsed: &Parsed) -> bool {
+        let flags = VERSION << 4 | flag::CRC;
+        parsed.kind == Kind::Hello && parsed.sequence.0 == 0 && parsed.flags == flags
     }
 }
 

@@ -26,6 +26,7 @@ use doorbell_fabric::message::{Incarnation, PeerIndex};
 use crate::btl::Btl;
 use crate::core::Core;
 use crate::counters::Drop;
+use crate::framing::Framing;
 use crate::record::Event;
 use crate::wire::{BASIC, Basic, Kind, Parsed, VERSION, flag};
 
@@ -164,7 +165,7 @@ impl Core {
         if self.phase.is_closing() {
             return Err(Drop::Down);
         }
-        if parsed.length > LONGEST {
+        if parsed.length > LONGEST || !Framing::is_hello(parsed) {
             return Err(Drop::Corrupt);
         }
         let mut private = self.framing.lend_private();

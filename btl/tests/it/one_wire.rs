@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use crate::common::Sink;
+use doorbell_btl::{Btl, BtlConfig};
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
-use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
+use doorbell_fabric::message::{Body, Incarnation, Message, PeerIndex};
 use doorbell_fabric::rail::Rail;
 use doorbell_testing::netns::Lab;
 use doorbell_udp::{UdpConfig, UdpRail};
@@ -107,4 +109,57 @@ fn udp_and_xdp_talk_to_each_other() {
             "{stats:?}"
         );
     }
+}
+
+/// Hellos pass between them in both directions, though neither has opened the other: the first ones may be
+/// lost, while the hardware address of the next hop is resolved.
+#[test]
+fn hellos_pass_between_udp_and_xdp() {
+    const DOOR: u64 = 77;
+    let Some(lab) = Lab::pair("hellos_pass_between_udp_and_xdp", 1500) else {
+        return;
+    };
+    let config = XdpConfig {
+        mode: Some(Mode::Generic),
+        ..XdpConfig::default()
+    };
+    let mut past = lab.inside(0, || {
+        let rail = XdpRail::open(&"xdp:v0".parse().unwrap(), &config).unwrap();
+        Btl::new(rail, BtlConfig::default(), LIFE).unwrap()
+    });
+    let mut through = lab.inside(1, || {
+        let rail = UdpRail::open(&"udp:v0".parse().unwrap(), &UdpConfig::default()).unwrap();
+        Btl::new(rail, BtlConfig::default(), LIFE).unwrap()
+    });
+    past.open_door(DOOR);
+    through.open_door(DOOR);
+    let addresses = [through.address(), past.address()];
+    let (clock, start) = (Clock::start(), Instant::now());
+    let (mut sink, mut bytes) = (Sink::default(), Vec::new());
+    let mut came = [0; 2];
+    while came.iter().any(|came| *came < 10) {
+        lab.inside(0, || past.send_hello(&addresses[0], DOOR, &[7; 1024]))
+            .unwrap();
+        lab.inside(1, || through.send_hello(&addresses[1], DOOR, &[8; 300]))
+            .unwrap();
+        for _ in 0..100 {
+            past.progress(clock.now());
+            past.poll(64, &mut sink);
+            through.progress(clock.now());
+            through.poll(64, &mut sink);
+            while past.next_hello(&mut bytes) {
+                assert_eq!(bytes, [8; 300]);
+                came[0] += 1;
+            }
+            while through.next_hello(&mut bytes) {
+                assert_eq!(bytes, [7; 1024]);
+                came[1] += 1;
+            }
+        }
+        assert!(
+            start.elapsed() < PATIENCE,
+            "never happened: hellos arrive: {came:?}"
+        );
+    }
+    assert_eq!(sink.total(), 0);
 }
