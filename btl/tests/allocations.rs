@@ -147,3 +147,64 @@ fn an_idle_peer_takes_less_than_a_kibibyte() {
     println!("{each} bytes per idle peer, of 1,024; {one} bytes for a BTL with one");
     assert!(each <= 1024, "{each} bytes");
 }
+
+/// Ten thousand peers that join, exchange a message and leave: what is held at the end is what was held after
+/// the first few.
+#[test]
+fn peers_that_have_left_take_no_memory() {
+    let mut two = Two::new(true, &BtlConfig::default());
+    let addresses = [two.ends[1].address(), two.ends[0].address()];
+    let mut round = |n: u32| {
+        // Another life of the process at the address each time.
+        let mut key = [0; 32];
+        key[..4].copy_from_slice(&n.to_le_bytes());
+        let to = [0, 1].map(|i: usize| {
+            let life = Incarnation(2 - i as u64);
+            two.ends[i].set_key_of(&addresses[i], life, JobKey::from_bytes(key));
+            two.ends[i].open(&addresses[i], life).unwrap()
+        });
+        let before = [0, 1].map(|i: usize| two.sinks[i].messages);
+        (0..2).for_each(|i| _ = two.ends[i].send(to[i], b"head", Body::Bytes(&[7; 3000])).unwrap());
+        for _ in 0..1000 {
+            if (0..2).all(|i| two.sinks[i].messages > before[i]) {
+                break;
+            }
+            two.turn(STEP);
+        }
+        assert!((0..2).all(|i| two.sinks[i].messages == before[i] + 1));
+        let first = n as usize % 2;
+        two.ends[first].forget(to[first]);
+        two.turn(STEP);
+        two.ends[1 - first].forget(to[1 - first]);
+        (0..3).for_each(|_| two.turn(Duration::from_millis(6)));
+        assert!(to.iter().all(|peer| peer.0 <= 2), "{to:?}");
+    };
+    (0..100).for_each(&mut round);
+    let before = alloc::of_thread().held;
+    (100..10_100).for_each(&mut round);
+    let more = alloc::of_thread().held - before;
+    println!("{more} bytes more after 10,000 joins and leaves");
+    assert!(more < 1024, "{more} bytes");
+}
+
+/// Hellos, wanted or not, cost no allocation: their places are made when the first door is opened.
+#[test]
+fn no_hello_of_a_stranger_costs_an_allocation() {
+    let mut two = Two::new(true, &BtlConfig::default());
+    two.ends[1].open_door(1);
+    let (there, mut bytes, mut taken) = (two.ends[1].address(), Vec::with_capacity(1024), 0);
+    let mut round = |n: u64| {
+        for door in 0..3 {
+            two.ends[0].send_hello(&there, door, &[7; 1000]).unwrap();
+        }
+        two.turn(STEP);
+        while n % 100 == 0 && two.ends[1].next_hello(&mut bytes) {
+            taken += 1;
+        }
+    };
+    (0..100).for_each(&mut round);
+    let before = alloc::of_thread().allocations;
+    (100..1100).for_each(&mut round);
+    assert_eq!(alloc::of_thread().allocations - before, 0);
+    assert!(taken > 500, "{taken} hellos");
+}
