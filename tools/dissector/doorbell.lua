@@ -18,14 +18,16 @@ local PORTS = { 0xdb10, 0xdb11 }
 local KINDS = {
     [1] = "ACK", [2] = "FRAG", [3] = "CHUNK", [4] = "PUT", [5] = "GET", [6] = "DATA",
     [7] = "ATOMIC", [8] = "END", [9] = "BYE", [10] = "PING", [11] = "PONG",
-    [12] = "CALL",
+    [12] = "CALL", [13] = "HELLO",
 }
 -- Bytes of each kind's own header.
 local HEADERS = {
     [1] = 0, [2] = 0, [3] = 12, [4] = 40, [5] = 32, [6] = 16, [7] = 48, [8] = 24, [9] = 0, [10] = 8, [11] = 8,
-    [12] = 12,
+    [12] = 12, [13] = 0,
 }
 local ACK, FRAG, CHUNK, PUT, GET, DATA, ATOMIC, END, PING, PONG, CALL = 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12
+-- Of no connection: the number of a door is in its place.
+local HELLO = 13
 local ATOMICS = { [1] = "add", [2] = "and", [3] = "or", [4] = "xor", [5] = "swap", [6] = "compare and swap" }
 local STATUSES = { [0] = "done", [1] = "denied", [2] = "withdrawn" }
 local CHECKS = { [0] = "wrong", [1] = "right", [2] = "not checked", [3] = "none" }
@@ -336,7 +338,7 @@ local function dissect(frame, pinfo, root)
     local whole = BASIC + length
     local status = show_check(frame, whole, tree)
     local has_mac = band(flags, 8) ~= 0
-    local segment = KINDS[kind] and kind ~= ACK and kind ~= PING and kind ~= PONG and kind ~= CALL
+    local segment = KINDS[kind] and kind ~= ACK and kind ~= PING and kind ~= PONG and kind ~= CALL and kind ~= HELLO
     local info = { KINDS[kind] or ("kind " .. kind) }
     if segment then
         info[#info + 1] = string.format("seq %.0f", frame(8, 4):le_uint())

@@ -15,6 +15,8 @@ use crate::wire::{MTU, Queue, Wire, pair};
 
 /// Most steps of a script.
 const STEPS: usize = 300;
+/// The number of the door of each end.
+const DOOR: u64 = 0x6f6f_6420_6100_6f6f;
 /// Most messages of each end.
 const MESSAGES: usize = 64;
 /// Turns until everything must have arrived: each is as long as what is due next.
@@ -64,6 +66,7 @@ impl World {
             life += 1;
             let mut btl = Btl::new(wire, config.clone(), Incarnation(life)).expect("good settings");
             btl.set_key(JobKey::from_bytes([1; 32]));
+            btl.open_door(DOOR);
             btl
         });
         let addresses = [ends[1].address(), ends[0].address()];
@@ -99,7 +102,19 @@ impl World {
                 assert!(known.contains(&event.kind), "no peer is given up: {event:?}");
             }
             while end.poll(64, sink) > 0 {}
+            // The layer above checks them; here they are whole, and not too long.
+            let mut bytes = Vec::new();
+            while end.next_hello(&mut bytes) {
+                assert!(bytes.len() <= end.hello_room());
+            }
         }
+    }
+
+    /// Sends a hello, of which nothing is promised, not even that it arrives.
+    fn greet(&mut self, from: usize, bytes: &[u8]) {
+        let there = self.ends[1 - from].address();
+        let sent = self.ends[from].send_hello(&there, DOOR, bytes);
+        assert!(sent.is_ok(), "{sent:?}");
     }
 
     fn send(&mut self, from: usize, length: usize) {
@@ -204,6 +219,10 @@ pub fn run(input: &[u8]) {
                 world.send(usize::from(choice & 1), length);
             }
             choice @ 64..112 => world.turn(Duration::from_micros(10 << (choice % 12))),
+            choice @ 112..120 => {
+                let length = script.below(MTU - 24);
+                world.greet(usize::from(choice & 1), script.take(length));
+            }
             _ => world.attack(&mut script),
         }
     }
