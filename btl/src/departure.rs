@@ -87,8 +87,8 @@ impl Core {
         }
     }
 
-    /// Does what is due for a peer that was forgotten. Returns when it is to be looked at again (ns), if it is
-    /// still waited for.
+    /// Does what is due for a peer that was forgotten. Returns when it is to be looked at again (ns), if it
+    /// is still waited for.
     #[cold]
     pub(crate) fn look_at_leaving(&mut self, index: PeerIndex) -> Option<u64> {
         self.say_bye(index);

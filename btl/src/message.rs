@@ -114,13 +114,13 @@ impl<D: Datagram> Message for Btl<D> {
         }
     }
 
-    /// Closes the connection with a BYE, whose acknowledgement the index waits for, a second at most. What was
-    /// accepted before leaves before it. The peer finds the connection closed; frames of it that come later
-    /// are a stranger's.
+    /// Closes the connection with a BYE, whose acknowledgement the index waits for, a second at most. What
+    /// was accepted before leaves before it. The peer finds the connection closed; frames of it that come
+    /// later are a stranger's.
     ///
-    /// This holds for peers with a key of their own ([`Btl::set_key_of`]), and a later [`Message::open`] needs
-    /// a fresh one: two connections of one key between the same two lives cannot be told apart. Others are
-    /// those of a job, and given up, with their indices taken.
+    /// This holds for peers with a key of their own ([`Btl::set_key_of`]), and a later [`Message::open`]
+    /// needs a fresh one: two connections of one key between the same two lives cannot be distinguished.
+    /// Others are those of a job, and given up, with their indices taken.
     fn forget(&mut self, peer: PeerIndex) {
         self.forget_peer(peer);
     }

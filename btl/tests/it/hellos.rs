@@ -389,8 +389,8 @@ fn an_end_that_closes_takes_no_hellos_and_sends_none() {
     assert_eq!(world.ends[1].btl.counters().hellos_received, 0);
 }
 
-/// Hellos go to many addresses, and to one that is opened then: it is the same peer of the driver, which keeps
-/// what the hellos need and no more.
+/// Hellos go to many addresses, and to one that is opened then: it is the same peer of the driver, which
+/// keeps what the hellos need and no more.
 #[test]
 fn hellos_before_and_after_the_peer_is_opened() {
     let mut world = apart(2, 80, rings(RACK), &BtlConfig::default());
@@ -432,7 +432,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Over sockets: to and fro, and to a thousand addresses where nobody is, which take no more descriptors than
+/// Over sockets: to and fro, and to a thousand addresses where no process is, which take no more descriptors than
 /// the few that are kept.
 #[test]
 fn hellos_over_udp() {
@@ -442,8 +442,8 @@ fn hellos_over_udp() {
     ends.iter_mut().for_each(|end| end.open_door(DOOR));
     let before = descriptors();
     for port in 20_000..21_000 {
-        let nobody = RailAddress::inet("udp", ([127, 0, 0, 77], port).into());
-        ends[0].send_hello(&nobody, DOOR, b"is anybody there?").unwrap();
+        let absent = RailAddress::inet("udp", ([127, 0, 0, 77], port).into());
+        ends[0].send_hello(&absent, DOOR, b"a hello").unwrap();
         if port % 50 == 0 {
             ends[0].progress(clock.now());
             ends[0].poll(64, &mut Sink::default());

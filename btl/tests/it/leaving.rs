@@ -1,5 +1,5 @@
-//! Peers with keys of their own, and peers that are forgotten: what the other end finds, what is kept, and that
-//! nothing of an old connection comes up in a fresh one.
+//! Peers with keys of their own, and peers that are forgotten: what the other end finds, what is kept, and
+//! that nothing of an old connection comes up in a fresh one.
 
 use std::time::Duration;
 
@@ -171,7 +171,8 @@ fn a_peer_that_is_forgotten_finds_the_connection_closed() {
         assert_eq!(events(&mut world.ends[1]), [(to[1], CLOSED)]);
         assert_eq!(events(&mut world.ends[0]), [], "it was forgotten");
         assert_eq!(world.ends[0].btl.in_use(), InUse::default());
-        // The other end forgets as well; both numbers are free again, and a fresh key makes a fresh connection.
+        // The other end forgets as well; both numbers are free again, and a fresh key makes a fresh
+        // connection.
         world.ends[1].btl.forget(to[1]);
         assert_eq!(world.ends[1].btl.in_use(), InUse::default());
         let again = [meet(&mut world, 0, 2), meet(&mut world, 1, 2)];
@@ -329,7 +330,7 @@ fn a_peer_under_the_jobs_key_is_only_given_up() {
     world.ends[0].btl.forget(PeerIndex(77));
 }
 
-/// An end that is closed right after it has forgotten a peer has said goodbye.
+/// An end that is closed right after it has forgotten a peer has sent its BYE.
 #[test]
 fn an_end_that_forgets_and_closes_is_not_missed() {
     let mut world = apart(10, RACK, &BtlConfig::default());
