@@ -6,6 +6,7 @@
 //! | `cli` | the list of commands, the words that their helps share, and the parsers of values |
 //! | `run` | starts jobs, on this host and on others |
 //! | `measure`, `compare` | `pingpong`, `stream`, `rate`, and the comparison of their reports |
+//! | `onesided` | puts, gets and atomics beside messages |
 //! | `info`, `why`, `counters`, `links`, `doctor` | what there is, and what is wrong with it |
 //! | `acm`, `agent`, `key` | services, and the key that hosts share |
 //! | `process`, `path` | programs that a command starts and ends, and where they are found |
@@ -25,6 +26,7 @@ mod key;
 mod links;
 pub mod measure;
 mod ofi;
+mod onesided;
 pub mod path;
 pub mod process;
 pub mod report_files;
@@ -91,6 +93,8 @@ pub fn carry_out(command: Command) -> Result<ExitCode, ToolError> {
         Command::Acm(args) => acm::acm(&args),
         Command::Agent { kind } => agent::agent(&kind),
         Command::LinksRank => links::links_rank(),
+        Command::Onesided(args) => onesided::onesided(&args),
+        Command::OnesidedRank(args) => onesided::onesided_rank(&args),
         Command::DoctorPeer => doctor::doctor_peer(),
         Command::OfiChild { task } => ofi::child::carry_out(&task),
         Command::Pingpong(args) => measure::pingpong(&args),
@@ -113,6 +117,7 @@ fn reads_settings(command: &Command) -> bool {
             | Command::Why(_)
             | Command::Doctor(_)
             | Command::Links(_)
+            | Command::Onesided(_)
             | Command::Pingpong(_)
             | Command::Stream(_)
             | Command::Rate(_)

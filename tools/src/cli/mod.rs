@@ -13,6 +13,7 @@ use crate::info::InfoArgs;
 use crate::key::KeyArgs;
 use crate::links::args::LinksArgs;
 use crate::measure::args::{PingpongArgs, RateArgs, StreamArgs};
+use crate::onesided::args::{OnesidedArgs, OnesidedRankArgs};
 use crate::run::args::{ExecArgs, KeepArgs, RunArgs};
 use crate::why::args::WhyArgs;
 
@@ -125,6 +126,8 @@ each then costs a request more than the same message by blocking calls.\n\n", ho
 Examples:\n  doorbell rate\n  doorbell rate --posted 512\n  doorbell rate --sizes 8,64,1Ki --json rate.json\n  \
 doorbell rate --verify"))]
     Rate(RateArgs),
+    /// Compare puts, gets and atomics with messages
+    Onesided(OnesidedArgs),
     /// Make a key that two hosts share
     Key(KeyArgs),
     /// Compare two reports: is the second run worse than the first, or is that noise?
@@ -132,6 +135,9 @@ doorbell rate --verify"))]
     /// What `links` starts: a rank that meets all others
     #[command(hide = true)]
     LinksRank,
+    /// What `onesided` starts: one of two ranks
+    #[command(hide = true)]
+    OnesidedRank(OnesidedRankArgs),
     /// What `doctor` starts to see whether two processes can exchange messages
     #[command(hide = true)]
     DoctorPeer,

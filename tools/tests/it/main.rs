@@ -13,6 +13,7 @@ mod limits;
 mod links;
 mod links_of_ranks;
 mod ofi;
+mod onesided;
 mod output;
 mod portals;
 mod provider;
