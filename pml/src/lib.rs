@@ -121,6 +121,6 @@ pub use rails::RailId;
 pub use rank::{Rank, Source};
 pub use request::RequestId;
 pub use rma::args::{
-    ATOMIC_MOST, AtomicArgs, GetArgs, Notice, OperationError, PIECES_MOST, PutArgs, RemotePiece,
-    RemotePieces, WindowAccess, WindowArgs, WindowCounts, WindowMemory,
+    ATOMIC_MOST, Access, AtomicArgs, GetArgs, Notice, OperationError, PIECES_MOST, PutArgs, RemotePiece,
+    RemotePieces, WindowAccess, WindowArgs, WindowCounts, WindowMarks, WindowMemory,
 };

@@ -18,6 +18,7 @@ use crate::cq::{self, Queues};
 use crate::ep::{self, Endpoints};
 use crate::eq::EventQueue;
 use crate::errno::{Answer, Errno, Result};
+use crate::events::Watched;
 use crate::fabric::{self, Fabric};
 use crate::fence::{Fence, guard};
 use crate::info::offer;
@@ -76,6 +77,8 @@ pub(crate) struct State {
     /// Longest send that leaves as a whole when a rail takes it. The rest of a longer one may need further
     /// calls after that, so that it is reported when it is with its peer.
     pub(crate) one_frame: usize,
+    /// The registrations that have counters.
+    pub(crate) watched: Watched,
     /// Passes since the start, and those since one has found something.
     pub(crate) looks: u32,
     pub(crate) idle: u32,
@@ -354,6 +357,7 @@ impl Domain {
                 operations: Operations::default(),
                 vectors: Vectors::new(wanted.format),
                 counters: Counters::default(),
+                watched: Watched::default(),
                 looks: 0,
                 idle: 0,
                 idle_most: spins.unwrap_or(sleep::IDLE),

@@ -4,6 +4,7 @@
 //!   Pml::next_completion ─► operation by its slot ─► entry, written once: to the caller that reads its
 //!                                                    queue, else to the queue
 //!   Pml::next_notice     ─► entry of the queue of receives: a write of a peer that has brought data
+//!   Pml::next_access     ─► counters of what peers do (`events`)
 //!   Pml::next_delivery   ─► entry of a buffer for many messages; the last one has its release flag
 //! ```
 
@@ -33,6 +34,9 @@ impl State {
         }
         if self.member.pml().has_notices() {
             self.take_notices(outlet);
+        }
+        if self.member.pml().has_accesses() {
+            self.take_accesses();
         }
         while !outlet.is_full() {
             let Some(request) = self.member.pml().next_completion() else {

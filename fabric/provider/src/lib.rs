@@ -29,6 +29,7 @@
 //! | `calls`, `msg`, `tagged` | the calls of messages |
 //! | `rma`, `atomic` | the calls of reads, writes and atomics of peers' memory |
 //! | `finish` | the ends of operations: entries, counts, failures |
+//! | `events` | counters of what peers do |
 //! | `waitable` | what completion queues and counters are alike in |
 //! | `bell`, `sleep` | what wakes a client that sleeps; waits |
 //! | `auto` | the thread of a domain with automatic progress |
@@ -51,6 +52,7 @@ mod entry;
 mod ep;
 mod eq;
 mod errno;
+mod events;
 mod exit;
 mod fabric;
 mod fence;

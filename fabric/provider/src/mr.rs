@@ -27,6 +27,7 @@ use crate::refuse::{self, Table};
 const ACCESS: u64 = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 /// The flags of registrations.
 const FLAGS: u64 = FI_RMA_EVENT;
+const CLOSE: &str = "fi_close of a registration";
 
 /// The memory of a registration, and what peers may do with it.
 #[derive(Debug)]
@@ -303,6 +304,7 @@ impl State {
 
     /// Closes a window. Returns whether nothing touches its memory any more.
     fn close_window(&mut self, key: u64) -> bool {
+        self.unwatch(key);
         if self.member.pml().close_window(key) == Aborted::Now {
             // Those whose operations were cut off are answered.
             self.look();
@@ -373,10 +375,9 @@ unsafe extern "C" fn close(mr: *mut fid) -> c_int {
 /// Closes a window, and waits until no rail touches its memory any more. A domain in which no call may run
 /// is left as it is.
 fn shut(domain: &Domain, key: u64) {
-    const CALL: &str = "fi_close of a registration";
     let until = Instant::now() + domain.linger();
     // In parts, so that other threads get their turns; a refusal of the fence ends it.
-    let closes = || domain.run::<c_int>(CALL, |state| Ok(c_int::from(!state.close_window(key))));
+    let closes = || domain.run::<c_int>(CLOSE, |state| Ok(c_int::from(!state.close_window(key))));
     let mut stays = domain.may_run() && closes() > 0;
     while stays && Instant::now() < until {
         std::thread::yield_now();
@@ -385,25 +386,28 @@ fn shut(domain: &Domain, key: u64) {
     if stays {
         log::warn(
             FI_LOG_MR,
-            &format!("{CALL}: a rail still uses its memory; keep it, or raise FI_DOORBELL_CLOSE"),
+            &format!("{CLOSE}: a rail still uses its memory; keep it, or raise FI_DOORBELL_CLOSE"),
         );
     }
     // The end of the process, in another thread, may still serve peers.
     domain.wait_for_end();
 }
 
-/// Binds a registration to an endpoint, which needs nothing. Counters of accesses come with accesses.
+/// Binds a registration to a counter of what peers do with it, or to an endpoint, which needs nothing.
 unsafe extern "C" fn bind(mr: *mut fid, other: *mut fid, flags: u64) -> c_int {
     // SAFETY: the table belongs to registrations.
     let registration = unsafe { this::<Registration>(mr.cast()) };
-    registration.domain.guard("fi_mr_bind", || {
+    registration.domain.run("fi_mr_bind", |state| {
         check_flags(flags, FI_REMOTE_READ | FI_REMOTE_WRITE, 0)?;
         // SAFETY: null, or an open object.
-        if unsafe { find::<CounterObject>(other) }.is_ok() {
-            return Err(Errno(FI_ENOSYS));
+        let Ok(counter) = (unsafe { find::<CounterObject>(other) }) else {
+            // SAFETY: as above.
+            return unsafe { find::<EndpointObject>(other) }.map(|_| 0);
+        };
+        if !ptr::eq(counter.domain(), &*registration.domain) {
+            return Err(Errno(FI_EDOMAIN));
         }
-        // SAFETY: as above.
-        unsafe { find::<EndpointObject>(other) }.map(|_| 0)
+        state.watch(registration.key, flags, counter).map(|()| 0)
     })
 }
 

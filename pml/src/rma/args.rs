@@ -1,5 +1,7 @@
 //! The arguments and results of one-sided operations.
 
+use std::num::NonZeroU32;
+
 use doorbell_fabric::atomics::{Arithmetic, Element};
 use doorbell_fabric::memory::{AddressRange, MutLoan, RegionSlice};
 use thiserror::Error;
@@ -78,6 +80,26 @@ pub struct WindowCounts {
     pub writes: u64,
     /// Gets and atomics that returned what was there, done.
     pub reads: u64,
+}
+
+/// The marks of the windows that an operation has reached, each window once.
+pub type WindowMarks = [Option<NonZeroU32>; PIECES_MOST];
+
+/// An operation of a peer, or of our own, that was done in our windows, where these are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The rank whose operation it is.
+    pub rank: Rank,
+    /// The context of the operation.
+    pub context: u16,
+    /// The marks of its windows ([`Pml::mark_window`](crate::Pml::mark_window)).
+    pub marks: WindowMarks,
+    /// The bytes of its pieces.
+    pub length: u64,
+    /// Whether it stored: puts, and all atomics but those that only read.
+    pub stores: bool,
+    /// Whether it returned what was there: gets, and atomics that fetch.
+    pub returns: bool,
 }
 
 /// Bytes of a peer's window.

@@ -48,7 +48,7 @@ pub(crate) mod windows;
 use std::collections::VecDeque;
 
 use self::answers::Asker;
-use self::args::Notice;
+use self::args::{Access, Notice};
 use self::lead::Lead;
 use self::windows::{Spans, Windows};
 use crate::config::PmlConfig;
@@ -97,6 +97,9 @@ pub(crate) struct Rma {
     /// By rank, as far as replies were ever requested: what those may be charged that are waited for.
     solicited: Vec<u64>,
     notices: VecDeque<(Notice, Asker)>,
+    /// What was done in our windows, where that is recorded.
+    accesses: VecDeque<Access>,
+    records_accesses: bool,
     /// Answers that have not been offered to a rail: the next pass does it.
     answers: Vec<(AnswerHeader, Asker)>,
 }

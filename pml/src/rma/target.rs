@@ -5,7 +5,7 @@ use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::Inbound;
 
 use super::answers::{Asker, VALUE_MOST};
-use super::args::{ATOMIC_MOST, Notice, WindowAccess};
+use super::args::{ATOMIC_MOST, Access, Notice, WindowAccess};
 use super::lead::{Operation, Verb};
 use super::windows::Spans;
 use crate::args::Payload;
@@ -138,7 +138,7 @@ impl Core {
                 };
                 self.compute(asker, &elements, to_usize(total), fetches)?;
                 let stores = arithmetic != Arithmetic::Read;
-                self.rma.windows.count(&spans, stores, fetches);
+                self.accessed(asker, &spans, stores, fetches);
                 Ok(())
             }
             (_, None) => Err(Outcome::Invalid),
@@ -147,13 +147,29 @@ impl Core {
 
     /// The bytes of a put are in its window.
     pub(crate) fn put_done(&mut self, asker: &Asker, operation: &Operation, spans: &Spans) {
-        self.rma.windows.count(spans, true, false);
+        self.accessed(asker, spans, true, false);
         let mut asker = *asker;
         if operation.notice {
             let notice = notice(&asker, operation);
             self.push_notice(notice, &mut asker);
         }
         self.answer(&asker, Outcome::Ok, &[]);
+    }
+
+    /// Counts an operation that was done, and records it where the owner wants that.
+    #[inline]
+    pub(super) fn accessed(&mut self, asker: &Asker, spans: &Spans, stores: bool, returns: bool) {
+        self.rma.windows.count(spans, stores, returns);
+        if self.rma.records_accesses {
+            self.rma.accesses.push_back(Access {
+                rank: asker.rank,
+                context: asker.context,
+                marks: self.rma.windows.marks(spans),
+                length: spans.len(),
+                stores,
+                returns,
+            });
+        }
     }
 
     /// Notifies the owner. What the put counts is given back when the owner takes the notice.
@@ -165,23 +181,28 @@ impl Core {
     /// Sends the bytes that a get names.
     fn give(&mut self, asker: &Asker, spans: Spans) -> Result<(), Outcome> {
         let length = spans.len();
-        self.rma.windows.count(&spans, false, true);
         if length <= VALUE_MOST as u64 {
             let mut value = [0; VALUE_MOST];
             let value = &mut value[..to_usize(length)];
             spans.read(0, value)?;
+            self.accessed(asker, &spans, false, true);
             self.answer(asker, Outcome::Ok, value);
             return Ok(());
         }
         if self.is_short_reply(length) {
-            return self.reply_with(asker, to_usize(length), |bytes| spans.read(0, bytes));
+            self.reply_with(asker, to_usize(length), |bytes| spans.read(0, bytes))?;
+            self.accessed(asker, &spans, false, true);
+            return Ok(());
         }
         if !spans.is_readable() {
             return Err(Outcome::Unmapped);
         }
         if asker.rank == self.me() {
-            return self.copy_to_self(asker, &spans);
+            self.copy_to_self(asker, &spans)?;
+            self.accessed(asker, &spans, false, true);
+            return Ok(());
         }
+        self.accessed(asker, &spans, false, true);
         let origin = match spans.single().and_then(super::windows::Span::payload) {
             Some(payload) => Origin::User(payload),
             None => Origin::Window(Box::new(spans.clone())),

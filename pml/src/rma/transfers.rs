@@ -1,11 +1,13 @@
 //! Long operations at their target: puts arrive in a window, replies leave it, windows are closed meanwhile.
 
+use std::num::NonZeroU32;
+
 use doorbell_fabric::memory::{MutLoan, SharedBytes};
 use doorbell_fabric::message::{Inbound, Message};
 
 use super::OwnRoom;
 use super::answers::Asker;
-use super::args::{Notice, PIECES_MOST, WindowAccess, WindowArgs, WindowCounts};
+use super::args::{Access, Notice, PIECES_MOST, WindowAccess, WindowArgs, WindowCounts};
 use super::lead::{LEAD_MOST, Operation, Verb};
 use super::target::notice;
 use super::windows::{LOANS_MOST, Span, Spans, WindowIndex};
@@ -132,7 +134,7 @@ impl Core {
             }
             (Outcome::Ok, None) => {
                 let (notice, spans) = (record.notice.take(), std::mem::take(&mut record.spans));
-                self.rma.windows.count(&spans, true, false);
+                self.accessed(&asker, &spans, true, false);
                 if let Some(notice) = notice {
                     self.push_notice(notice, &mut asker);
                 }
@@ -254,6 +256,37 @@ impl<M: Message> Pml<M> {
     #[must_use]
     pub fn has_notices(&self) -> bool {
         self.core.rma.untaken() > 0
+    }
+
+    /// Records from now on what is done in our windows ([`Pml::next_access`]).
+    pub fn record_accesses(&mut self) {
+        self.core.rma.records_accesses = true;
+    }
+
+    /// Marks an open window: what is done in it from now on is recorded with the mark. Returns whether there
+    /// is an open window of this key.
+    pub fn mark_window(&mut self, key: u64, mark: Option<NonZeroU32>) -> bool {
+        self.core.rma.windows.set_mark(key, mark)
+    }
+
+    /// The mark of an open window, if it has one.
+    #[must_use]
+    pub fn window_mark(&self, key: u64) -> Option<NonZeroU32> {
+        self.core.rma.windows.mark(key)
+    }
+
+    /// The next operation that was done in our windows, oldest first, since they are recorded. A long get is
+    /// done when its bytes begin to leave. The records have no bound: take them after each poll.
+    #[inline]
+    pub fn next_access(&mut self) -> Option<Access> {
+        self.core.rma.accesses.pop_front()
+    }
+
+    /// Whether [`Pml::next_access`] would return one.
+    #[inline]
+    #[must_use]
+    pub fn has_accesses(&self) -> bool {
+        !self.core.rma.accesses.is_empty()
     }
 
     /// What peers have done with an open window; `None` for a key of none.

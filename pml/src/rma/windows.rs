@@ -1,12 +1,13 @@
 //! The windows of this process, by key, and the memory that an operation names in them.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 
 use doorbell_fabric::memory::{AddressRange, MutLoan, RegionSlice, SharedBytes};
 use doorbell_fabric::message::Inbound;
 
 use super::args::{
-    PIECES_MOST, RemotePiece, RemotePieces, WindowAccess, WindowArgs, WindowCounts, WindowMemory,
+    PIECES_MOST, RemotePiece, RemotePieces, WindowAccess, WindowArgs, WindowCounts, WindowMarks, WindowMemory,
 };
 use crate::convertor::to_usize;
 use crate::rank::Rank;
@@ -29,6 +30,8 @@ struct Entry {
     access: WindowAccess,
     length: u64,
     counts: WindowCounts,
+    /// The owner's, for the accesses that are recorded.
+    mark: Option<NonZeroU32>,
 }
 
 /// The windows that are open, and those that are being closed.
@@ -61,6 +64,7 @@ impl Windows {
             memory: window.memory,
             access: window.access,
             counts: WindowCounts::default(),
+            mark: None,
         };
         let mut places = self.entries[self.free..].iter();
         let at = match places.position(Option::is_none) {
@@ -117,6 +121,23 @@ impl Windows {
                 entry.counts.reads += u64::from(returns);
             }
         }
+    }
+
+    /// Marks an open window. Returns whether there is one of this key.
+    pub(crate) fn set_mark(&mut self, key: u64, mark: Option<NonZeroU32>) -> bool {
+        let entry = self.keys.get(&key).map(|index| index.0 as usize);
+        let entry = entry.and_then(|at| self.entries.get_mut(at)?.as_mut());
+        entry.map(|entry| entry.mark = mark).is_some()
+    }
+
+    /// The mark of an open window.
+    pub(crate) fn mark(&self, key: u64) -> Option<NonZeroU32> {
+        self.entry(*self.keys.get(&key)?)?.mark
+    }
+
+    /// The marks of the windows of an operation.
+    pub(crate) fn marks(&self, spans: &Spans) -> WindowMarks {
+        spans.windows.map(|index| self.entry(index?)?.mark)
     }
 
     fn entry(&self, index: WindowIndex) -> Option<&Entry> {

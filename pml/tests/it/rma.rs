@@ -1,6 +1,8 @@
 //! Puts and gets: over every protocol, scattered, to ourselves, in order with messages; what is refused, and
 //! windows that are closed in the middle.
 
+use std::num::NonZeroU32;
+
 use doorbell_fabric::memory::{AddressRange, MutLoan};
 use doorbell_fabric::message::Message;
 use doorbell_pml::{
@@ -686,4 +688,68 @@ fn bytes_are_counted_from_the_base_of_a_window() {
     assert_eq!(room.as_shared().to_vec()[8..12], pattern(4, 1));
     let id = put(&mut world, 0, 1, piece(1, 8, 4), &filled(4, 1));
     assert_eq!(refused(world.wait(0, id)), OperationError::Range);
+}
+
+#[test]
+fn what_is_done_in_windows_is_recorded_with_their_marks_and_failures_are_not() {
+    let mut world = World::new(2, sim(true, true, true), |_| ());
+    let windows = [empty(300_000), empty(300_000)];
+    for (key, window) in [1, 2].into_iter().zip(&windows) {
+        open(&mut world, 1, key, window);
+    }
+    let hole = AddressRange::guarded(4096, 4096).unwrap();
+    open_with(&mut world, 1, 3, WindowMemory::Range(hole), WindowAccess::ALL);
+    let marks = [7, 9].map(|mark| NonZeroU32::new(mark).unwrap());
+    assert!(world.pmls[1].mark_window(1, Some(marks[0])) && !world.pmls[1].mark_window(99, None));
+    assert_eq!(
+        [1, 2, 99].map(|key| world.pmls[1].window_mark(key)),
+        [Some(marks[0]), None, None]
+    );
+    let ended = put(&mut world, 0, 1, piece(1, 0, 8), &filled(8, 1));
+    world.wait(0, ended).unwrap();
+    assert!(!world.pmls[1].has_accesses(), "nothing is recorded yet");
+    world.pmls[1].record_accesses();
+    assert!(world.pmls[1].mark_window(2, Some(marks[1])));
+    let before = [1, 3].map(|key| world.pmls[1].window_counts(key).unwrap());
+    let mut expected = Vec::new();
+    for length in [8, 100, 20_000, 300_000] {
+        for to in [1, 0] {
+            // Of our own the second rank has the windows.
+            let (from, target) = if to == 1 { (0, 1) } else { (1, 1) };
+            let memory = filled(length, 1);
+            let id = put(&mut world, from, target, piece(1, 0, length), &memory);
+            world.wait(from, id).unwrap();
+            let id = get(&mut world, from, target, piece(2, 0, length), &memory);
+            world.wait(from, id).unwrap();
+            let rank = Rank(from as u32);
+            expected.push((rank, length as u64, true, false, marks[0]));
+            expected.push((rank, length as u64, false, true, marks[1]));
+        }
+    }
+    let id = fetch_add(&mut world, 0, 1, 8, 1, &empty(8));
+    world.wait(0, id).unwrap();
+    expected.push((Rank(0), 8, true, true, marks[0]));
+    for (key, at) in [(1, 300_000), (99, 0), (3, 0)] {
+        for length in [8, 100, 300_000] {
+            for from in [0, 1] {
+                let (memory, at) = (filled(length, 1), piece(key, at, length));
+                let id = get(&mut world, from, 1, at, &memory);
+                refused(world.wait(from, id));
+                let id = put(&mut world, from, 1, at, &memory);
+                refused(world.wait(from, id));
+            }
+        }
+    }
+    let mut found = Vec::new();
+    while let Some(access) = world.pmls[1].next_access() {
+        assert_eq!(access.marks[1..], [None; 3]);
+        let mark = access.marks[0].unwrap();
+        found.push((access.rank, access.length, access.stores, access.returns, mark));
+    }
+    assert_eq!(found, expected);
+    let after = [1, 3].map(|key| world.pmls[1].window_counts(key).unwrap());
+    let more = after[0].writes - before[0].writes;
+    assert_eq!((more, after[0].reads - before[0].reads), (9, 1));
+    assert_eq!(before[1], after[1], "what fails is counted nowhere");
+    nothing_is_left(&mut world);
 }

@@ -334,6 +334,9 @@ unsafe fn bind_to(
             let counter = unsafe { find::<CounterObject>(other) }?;
             same_domain(endpoint, counter.domain())?;
             bind_counter(state.endpoints.find(endpoint.number)?, counter.index(), flags)?;
+            if flags & (FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 {
+                state.member.pml().record_accesses();
+            }
             Ok(Bound::Counter(Held::new(counter)))
         }
         FI_CLASS_AV => {
@@ -395,7 +398,7 @@ fn bind_queue(endpoint: &mut Endpoint, queue: QueueIndex, flags: u64) -> Result<
 
 fn bind_counter(endpoint: &mut Endpoint, counter: CounterIndex, flags: u64) -> Result<()> {
     const OURS: u64 = FI_SEND | FI_RECV | FI_READ | FI_WRITE;
-    /// Of what peers do, which needs FI_RMA_EVENT: such a counter stays at zero.
+    /// Of what peers do, which needs FI_RMA_EVENT: without it such a counter stays at zero.
     const PEERS: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
     if flags & !(OURS | PEERS) != 0 {
         return Err(Errno(FI_EBADFLAGS));
@@ -403,17 +406,24 @@ fn bind_counter(endpoint: &mut Endpoint, counter: CounterIndex, flags: u64) -> R
     if flags == 0 {
         return Err(Errno(FI_EINVAL));
     }
-    for (flag, bound) in [
+    let mut bound = [
         (FI_SEND, &mut endpoint.sends.counter),
         (FI_RECV, &mut endpoint.receives.counter),
         (FI_READ, &mut endpoint.reads.counter),
         (FI_WRITE, &mut endpoint.writes.counter),
-    ] {
-        if flags & flag != 0 {
-            if *bound != CounterIndex::NONE {
-                return Err(Errno(FI_EINVAL));
-            }
-            *bound = counter;
+    ];
+    let mut named = bound.iter().filter(|(flag, _)| flags & flag != 0);
+    if named.any(|(_, bound)| **bound != CounterIndex::NONE) {
+        return Err(Errno(FI_EINVAL));
+    }
+    if let Some(events) = &mut endpoint.events
+        && flags & PEERS != 0
+    {
+        events.bind(flags & PEERS, counter)?;
+    }
+    for (flag, bound) in &mut bound {
+        if flags & *flag != 0 {
+            **bound = counter;
         }
     }
     Ok(())

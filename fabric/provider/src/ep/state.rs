@@ -7,6 +7,7 @@ use crate::av::VectorIndex;
 use crate::cntr::CounterIndex;
 use crate::cq::QueueIndex;
 use crate::errno::{Errno, Result};
+use crate::events::EventCounters;
 use crate::ops::Mark;
 
 /// The number of an endpoint: what peers name it by.
@@ -172,6 +173,8 @@ pub(crate) struct Endpoint {
     /// Whether reads and writes may begin, with the counters of each.
     pub(crate) reads: Accesses,
     pub(crate) writes: Accesses,
+    /// The counters of what peers read and write through it; `None` for one without `FI_RMA_EVENT`.
+    pub(crate) events: Option<EventCounters>,
     /// Whether it has messages, or reads and writes alone.
     pub(crate) has_messages: bool,
     /// Receives under way that the client may count on.
@@ -192,6 +195,7 @@ impl Endpoint {
             accesses: 0,
             reads: Accesses::of(caps, FI_READ),
             writes: Accesses::of(caps, FI_WRITE),
+            events: (caps & FI_RMA_EVENT != 0).then(EventCounters::default),
             has_messages: caps & (FI_MSG | FI_TAGGED) != 0 || caps & (FI_RMA | FI_ATOMIC) == 0,
             vector: None,
             enabled: false,

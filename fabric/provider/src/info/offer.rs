@@ -33,6 +33,7 @@ const CAPS: u64 = FI_MSG
     | FI_RMA
     | FI_ATOMIC
     | ACCESSES
+    | FI_RMA_EVENT
     | FI_MULTI_RECV
     | FI_DIRECTED_RECV
     | FI_SOURCE
@@ -45,8 +46,15 @@ const CAPS: u64 = FI_MSG
 const ON_REQUEST: u64 = FI_TAGGED_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV;
 
 /// The capabilities of which an entry has only those that the hints name, if they name any.
-pub(crate) const PRIMARY: u64 =
-    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV | FI_SOURCE | FI_SOURCE_ERR | ON_REQUEST;
+pub(crate) const PRIMARY: u64 = FI_MSG
+    | FI_TAGGED
+    | FI_RMA
+    | FI_ATOMIC
+    | FI_DIRECTED_RECV
+    | FI_SOURCE
+    | FI_SOURCE_ERR
+    | FI_RMA_EVENT
+    | ON_REQUEST;
 /// The directions of messages: both, where hints name none.
 pub(crate) const DIRECTIONS: u64 = FI_SEND | FI_RECV;
 /// The directions of reads, writes and atomics: all four, where hints with `FI_RMA` or `FI_ATOMIC` name

@@ -525,7 +525,7 @@ fn queries_have_what_there_is() {
 }
 
 /// Adds to a word and fetches it, and waits for it.
-fn add(client: &Client, peer: fi_addr_t, addr: u64, by: u64) -> u64 {
+pub(crate) fn add(client: &Client, peer: fi_addr_t, addr: u64, by: u64) -> u64 {
     let (mut room, by) = (Room::new(8), by.to_le_bytes());
     let given = of_word(client, peer, FI_SUM, &by);
     let given = Given { addr, ..given };

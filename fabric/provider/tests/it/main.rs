@@ -11,6 +11,7 @@ mod client;
 mod completions;
 mod counters;
 mod ends;
+mod events;
 mod messages;
 mod mpi;
 mod multi;

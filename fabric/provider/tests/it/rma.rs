@@ -103,11 +103,11 @@ impl Both {
 }
 
 /// What the calls of one client name: its endpoint, the peer and its memory.
-struct Calls<'a> {
-    client: &'a Client,
-    peer: fi_addr_t,
-    addr: u64,
-    key: u64,
+pub(crate) struct Calls<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) peer: fi_addr_t,
+    pub(crate) addr: u64,
+    pub(crate) key: u64,
 }
 
 const CONTEXT: usize = 0x77;
@@ -122,7 +122,7 @@ const WRITES: [&str; 7] = [
 ];
 
 impl Calls<'_> {
-    fn try_read(&self, room: &mut Room, at: u64) -> isize {
+    pub(crate) fn try_read(&self, room: &mut Room, at: u64) -> isize {
         let (ep, len, null) = (self.client.endpoint.0, room.len(), ptr::null_mut());
         // SAFETY: the endpoint is open, and the memory stays until the operation has ended, here and below.
         unsafe {
@@ -140,7 +140,7 @@ impl Calls<'_> {
         }
     }
 
-    fn try_write(&self, bytes: &[u8], at: u64) -> isize {
+    pub(crate) fn try_write(&self, bytes: &[u8], at: u64) -> isize {
         let (ep, start, null) = (self.client.endpoint.0, bytes.as_ptr().cast(), ptr::null_mut());
         let addr = self.addr + at;
         // SAFETY: as above.
@@ -165,7 +165,7 @@ impl Calls<'_> {
     }
 
     /// Writes by the call of this name. Returns the data that it brings.
-    fn write_by(&self, call: &str, bytes: &[u8]) -> Option<u64> {
+    pub(crate) fn write_by(&self, call: &str, bytes: &[u8]) -> Option<u64> {
         let (ep, start, len, null) = (
             self.client.endpoint.0,
             bytes.as_ptr().cast::<c_void>(),
@@ -209,7 +209,7 @@ impl Calls<'_> {
     }
 
     /// Reads by each of the three calls, and checks what comes.
-    fn expect(&self, bytes: &[u8]) {
+    pub(crate) fn expect(&self, bytes: &[u8]) {
         for call in 0..3 {
             let mut room = Room::new(bytes.len());
             let (ep, start, len) = (self.client.endpoint.0, room.start(), room.len());

@@ -160,6 +160,15 @@ const MET: &[Request] = &[
         ..NOTHING
     },
     Request {
+        client: "SOS, with counters of what peers do",
+        caps: FI_RMA | FI_ATOMIC | FI_RMA_EVENT,
+        mr_mode: FI_MR_RMA_EVENT,
+        threading: FI_THREAD_SAFE,
+        tx_flags: FI_DELIVERY_COMPLETE,
+        resource_mgmt: FI_RM_ENABLED,
+        ..NOTHING
+    },
+    Request {
         client: "fabtests, fi_rdm_atomic",
         caps: FI_MSG | FI_ATOMICS,
         mode: BOTH_CONTEXTS,

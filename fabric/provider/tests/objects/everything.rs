@@ -14,9 +14,10 @@ pub(crate) struct Everything {
     /// Opened, and nothing else.
     pub(crate) bare: Object<fid_ep>,
     pub(crate) completions: Object<fid_cq>,
+    /// It may be bound to the counter.
+    pub(crate) registration: Object<fid_mr>,
     pub(crate) counter: Object<fid_cntr>,
     pub(crate) vector: Object<fid_av>,
-    pub(crate) registration: Object<fid_mr>,
     pub(crate) polls: Object<fid_poll>,
     /// It is of the wait set.
     pub(crate) events: Object<fid_eq>,

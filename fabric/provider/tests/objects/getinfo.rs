@@ -36,6 +36,7 @@ const OFFERED: u64 = FI_MSG
     | FI_RMA
     | FI_ATOMIC
     | ACCESSES
+    | FI_RMA_EVENT
     | FI_LOCAL_COMM
     | FI_REMOTE_COMM;
 const ACCESSES: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
@@ -67,8 +68,8 @@ fn no_layer_is_answered() {
 fn every_subset_of_the_capabilities_is_answered_by_itself_and_what_is_free() {
     let test = "getinfo::every_subset_of_the_capabilities_is_answered_by_itself_and_what_is_free";
     run(test, |library| {
-        let of_messages = subsets(OFFERED & !(FI_RMA | FI_ATOMIC | ACCESSES));
-        let of_memory = subsets(FI_MSG | FI_SEND | FI_SOURCE | FI_RMA | FI_ATOMIC | ACCESSES);
+        let of_messages = subsets(OFFERED & !(FI_RMA | FI_ATOMIC | ACCESSES | FI_RMA_EVENT));
+        let of_memory = subsets(FI_MSG | FI_SEND | FI_RMA | FI_ATOMIC | ACCESSES | FI_RMA_EVENT);
         for caps in of_messages.chain(of_memory) {
             let mut hints = hints(&library);
             set!(hints, caps = caps);
@@ -89,7 +90,7 @@ fn every_subset_of_the_capabilities_is_answered_by_itself_and_what_is_free() {
             let (tx, rx) = (get!(info, tx_attr.caps), get!(info, rx_attr.caps));
             assert_eq!((tx | rx) & !answer, 0);
             assert_eq!(tx & (FI_RECV | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE), 0);
-            assert_eq!(tx & (FI_REMOTE_READ | FI_REMOTE_WRITE), 0);
+            assert_eq!(tx & (FI_REMOTE_READ | FI_REMOTE_WRITE | FI_RMA_EVENT), 0);
             assert_eq!(rx & (FI_SEND | FI_READ | FI_WRITE), 0);
             assert_eq!(
                 (tx & answer & FI_TAGGED, rx & FI_TAGGED),
