@@ -144,6 +144,7 @@ impl Core {
             operands: Payload::Loan(from.part(0, length)),
             compare: Payload::Loan(from.part(length, length)),
             fetch: Some(Target::Loan(into)),
+            buffered: false,
             notify,
         })
     }
