@@ -432,8 +432,8 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Over sockets: to and fro, and to a thousand addresses where no process is, which take no more descriptors than
-/// the few that are kept.
+/// Over sockets: to and fro, and to a thousand addresses where no process is, which take no more descriptors
+/// than the few that are kept.
 #[test]
 fn hellos_over_udp() {
     let (clock, patience) = (Clock::start(), Duration::from_secs(40));

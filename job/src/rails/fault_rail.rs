@@ -229,3 +229,52 @@ impl Message for FaultRail {
         self.rail.fence(scope, op)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use doorbell_sim::{SimConfig, SimNet};
+
+    /// A rail with faults passes hellos on until it breaks, and loses them then, in both directions.
+    #[test]
+    fn a_broken_rail_loses_hellos() {
+        let net = SimNet::new(1, SimConfig::default());
+        let rail = || AnyRail::simulated_datagrams(net.attach_datagram(), &Config::default()).unwrap();
+        let mut other = rail();
+        let mut faulty = AnyRail::Faulty(FaultRail {
+            rail: Box::new(rail()),
+            faults: VecDeque::new(),
+            broken: false,
+            messages: 0,
+            polls: None,
+        });
+        let mut pass = |faulty: &mut AnyRail, number: u8| {
+            let (there, back) = (other.address(), faulty.address());
+            (faulty.open_door(1), other.open_door(1));
+            faulty.send_hello(&there, 1, &[number]).unwrap();
+            other.send_hello(&back, 1, &[number]).unwrap();
+            net.advance_to(net.now() + std::time::Duration::from_millis(1));
+            let mut bytes = Vec::new();
+            [&mut *faulty, &mut other].map(|rail| {
+                rail.progress(net.now());
+                while rail.poll(64, &mut Discard) > 0 {}
+                rail.next_hello(&mut bytes).then(|| bytes.clone())
+            })
+        };
+        assert_eq!(pass(&mut faulty, 7), [Some(vec![7]), Some(vec![7])]);
+        assert!(faulty.hello_room() >= 200);
+        assert_eq!(faulty.door(), None, "a simulated network has no sockets");
+        if let AnyRail::Faulty(rail) = &mut faulty {
+            rail.broken = true;
+        }
+        assert_eq!(pass(&mut faulty, 8), [None, None]);
+    }
+
+    struct Discard;
+
+    impl Arrivals for Discard {
+        fn message(&mut self, _: PeerIndex, _: doorbell_fabric::message::Inbound<'_>) {}
+        fn completed(&mut self, _: OpId, _: Result<u64, doorbell_fabric::message::OpError>) {}
+    }
+}
