@@ -198,7 +198,7 @@ fn no_hello_of_a_stranger_costs_an_allocation() {
             two.ends[0].send_hello(&there, door, &[7; 1000]).unwrap();
         }
         two.turn(STEP);
-        while n % 100 == 0 && two.ends[1].next_hello(&mut bytes) {
+        while n.is_multiple_of(100) && two.ends[1].next_hello(&mut bytes) {
             taken += 1;
         }
     };

@@ -186,7 +186,7 @@ fn frame(door: u64, contents: &[u8], change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
     change(&mut bytes);
     let crc = !bytes.iter().fold(!0_u32, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-            crc >> 1 ^ (crc & 1) * 0x82f6_3b78
+            (crc >> 1) ^ ((crc & 1) * 0x82f6_3b78)
         })
     });
     bytes[20..24].copy_from_slice(&crc.to_le_bytes());
@@ -196,6 +196,8 @@ fn frame(door: u64, contents: &[u8], change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
 type Two = crate::lane::Two<Sink>;
 
 const STEP: Duration = Duration::from_micros(20);
+
+type Change<'a> = &'a dyn Fn(&mut Vec<u8>);
 
 /// Whatever is not exactly a hello is dropped, and nothing else gets in by looking like one.
 #[test]
@@ -218,7 +220,7 @@ fn a_hello_that_is_not_quite_one_is_dropped() {
         assert_eq!((came, counters.dropped_corrupt), (Some(b"right".to_vec()), 0));
         let (came, _) = arrive(&[&frame(DOOR, b"padded", |_| ())[..], &[0; 40]].concat());
         assert_eq!(came, Some(b"padded".to_vec()));
-        let wrong: [&dyn Fn(&mut Vec<u8>); 6] = [
+        let wrong: [Change<'_>; 6] = [
             &|bytes| bytes[19] |= flag::ACK,
             &|bytes| bytes[19] |= flag::URGENT,
             &|bytes| bytes[19] &= !flag::CRC,
@@ -327,7 +329,7 @@ fn a_flood_of_strangers_frames_is_counted_and_changes_nothing() {
             assert!(work <= 2 * 64 + 1, "{work} frames in one poll");
         }
         // Its owner takes hellos now and then.
-        while flood % 200_000 == 0 && two.ends[1].next_hello(&mut bytes) {
+        while flood.is_multiple_of(200_000) && two.ends[1].next_hello(&mut bytes) {
             assert_eq!(bytes, [7; 600]);
             taken += 1;
         }

@@ -228,7 +228,7 @@ fn both_forget_at_once_over_a_bad_network() {
         ..RACK
     };
     for seed in 0..50 {
-        let mut world = apart(100 + seed, faults.clone(), &BtlConfig::default());
+        let mut world = apart(100 + seed, faults, &BtlConfig::default());
         for round in 0..4 {
             let to = [meet(&mut world, 0, round), meet(&mut world, 1, round)];
             assert_eq!(to, [PeerIndex(0); 2], "seed {seed}, round {round}");
