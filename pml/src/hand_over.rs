@@ -1,9 +1,9 @@
 //! Sends that end when all of them is with the peer's process ([`SendMode::Delivered`](crate::SendMode)).
 //!
 //! ```text
-//!   all has left ─► marks: what each rail had accepted for the peer by then ─► the watermarks reach them ─► ended
-//!                     ▲                      │ a rail breaks above its watermark
-//!                     └── it left again ◄────┘
+//!   all has left ─► marks: what each rail had accepted by then ─► the watermarks reach them ─► ended
+//!                     ▲                │ a rail breaks above its watermark
+//!                     └─ left again ◄──┘
 //! ```
 //!
 //! The order of a peer's sends is the order in which they left, so that the first one to wait ends first.
