@@ -21,7 +21,7 @@
 //! launcher nor a barrier of all.
 //!
 //! A network namespace of a host counts as a host: neither abstract names nor sockets pass between two. A PML
-//! member meets those of other hosts in the frames of its rails ([`hello`]): its address has their doors.
+//! member meets those of other hosts in the frames of its rails (`hello`): its address has their doors.
 //! Processes with Portals interfaces publish their cards for other hosts in the launcher's key-value
 //! store, where the launcher speaks PMI-1 and a rail leads out of the host (`words`).
 
