@@ -43,11 +43,23 @@ pub struct Setup<'a> {
 }
 
 /// The memory of an operation that has not ended.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Lent {
     memory: Option<RegionSlice>,
+    /// Where it puts what it fetches, of one that has other memory, too.
+    #[allow(dead_code, reason = "kept until then")]
+    also: Option<RegionSlice>,
     /// Whether it takes many messages.
     multi: bool,
+}
+
+impl Lent {
+    fn one(memory: RegionSlice) -> Self {
+        Self {
+            memory: Some(memory),
+            ..Self::default()
+        }
+    }
 }
 
 /// What a queue gave.
@@ -93,6 +105,8 @@ pub struct Client {
     queues: Vec<*mut fid_cq>,
     endpoints: Vec<*mut fid_ep>,
     open: HashMap<u64, Lent>,
+    /// Memory that peers may reach.
+    registered: Vec<(*mut fid_mr, RegionSlice)>,
     /// The number of the last operation.
     last: u64,
 }
@@ -164,6 +178,7 @@ impl Client {
             queues: Vec::new(),
             endpoints: Vec::new(),
             open: HashMap::new(),
+            registered: Vec::new(),
             last: 0,
         };
         for at in 0..setup.endpoints {
@@ -188,7 +203,15 @@ impl Client {
 
     fn add_endpoint(&mut self) {
         let mut info = fi_info {
-            caps: FI_MSG | FI_TAGGED | FI_SEND | FI_RECV | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE,
+            caps: FI_MSG
+                | FI_TAGGED
+                | FI_SEND
+                | FI_RECV
+                | FI_MULTI_RECV
+                | FI_DIRECTED_RECV
+                | FI_SOURCE
+                | FI_RMA
+                | FI_ATOMIC,
             ..Layout::zeroed()
         };
         // SAFETY: the domain is open, and the info has no attributes.
@@ -304,8 +327,7 @@ impl Client {
             // SAFETY: as above.
             _ => unsafe { fi_tsendmsg(ep, &raw const message, flags | FI_COMPLETION) },
         };
-        let memory = Some(bytes);
-        self.begun(operation, Lent { memory, multi: false }, answer)
+        self.begun(operation, Lent::one(bytes), answer)
     }
 
     /// Sends bytes that are taken at once, with a tag or without one.
@@ -344,8 +366,7 @@ impl Client {
         let (start, length, null) = (room.as_mut_ptr().cast(), room.len(), ptr::null_mut());
         // SAFETY: the memory is kept until the operation has ended.
         let answer = unsafe { fi_trecv(ep, start, length, null, from, tag, ignore, context) };
-        let memory = Some(room);
-        self.begun(operation, Lent { memory, multi: false }, answer)
+        self.begun(operation, Lent::one(room), answer)
     }
 
     /// Posts memory for many untagged messages; returns the number of the operation.
@@ -367,8 +388,11 @@ impl Client {
         };
         // SAFETY: the memory is kept until the operation has ended.
         let answer = unsafe { fi_recvmsg(self.endpoints[endpoint], &raw const message, FI_MULTI_RECV) };
-        let memory = Some(room);
-        self.begun(operation, Lent { memory, multi: true }, answer)
+        let lent = Lent {
+            multi: true,
+            ..Lent::one(room)
+        };
+        self.begun(operation, lent, answer)
     }
 
     /// Looks for a tagged message: `FI_PEEK`, with `FI_CLAIM` or `FI_DISCARD`; returns the number of the
@@ -379,11 +403,7 @@ impl Client {
     pub fn peek(&mut self, endpoint: usize, pattern: Pattern, flags: u64) -> Result<u64, c_int> {
         let operation = self.begin();
         let answer = self.search(endpoint, pattern, operation, None, flags);
-        let lent = Lent {
-            memory: None,
-            multi: false,
-        };
-        self.begun(operation, lent, answer)
+        self.begun(operation, Lent::default(), answer)
     }
 
     /// Receives the message that a search has claimed, under the same number.
@@ -402,8 +422,7 @@ impl Client {
             ignore: 0,
         };
         let answer = self.search(endpoint, pattern, claimed, Some(&room), FI_CLAIM);
-        let memory = Some(room);
-        self.begun(claimed, Lent { memory, multi: false }, answer)
+        self.begun(claimed, Lent::one(room), answer)
     }
 
     fn search(
@@ -429,6 +448,91 @@ impl Client {
         };
         // SAFETY: the memory, where there is some, is kept by the caller until the operation has ended.
         unsafe { fi_trecvmsg(self.endpoints[endpoint], &raw const message, flags) }
+    }
+
+    /// Lets peers reach memory by a key, at offsets.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub fn register(&mut self, memory: RegionSlice, key: u64) {
+        let (start, length) = (memory.as_mut_ptr().cast(), memory.len());
+        let access = FI_REMOTE_READ | FI_REMOTE_WRITE;
+        // SAFETY: the domain is open, and the memory is kept until the registration is closed.
+        let registration = opened("fi_mr_reg", |to| unsafe {
+            fi_mr_reg(self.domain, start, length, access, 0, key, 0, to, ptr::null_mut())
+        });
+        self.registered.push((registration, memory));
+    }
+
+    /// Writes a peer's memory, at an offset and by a key; returns the number of the operation.
+    ///
+    /// # Errors
+    /// The error number of the call.
+    pub fn write(
+        &mut self,
+        endpoint: usize,
+        to: fi_addr_t,
+        (at, key): (u64, u64),
+        bytes: RegionSlice,
+    ) -> Result<u64, c_int> {
+        let operation = self.begin();
+        let (start, length, null) = (bytes.as_mut_ptr().cast(), bytes.len(), ptr::null_mut());
+        let (ep, context) = (self.endpoints[endpoint], context_of(operation));
+        // SAFETY: the memory is kept until the operation has ended.
+        let answer = unsafe { fi_write(ep, start, length, null, to, at, key, context) };
+        self.begun(operation, Lent::one(bytes), answer)
+    }
+
+    /// Reads a peer's memory, at an offset and by a key; returns the number of the operation.
+    ///
+    /// # Errors
+    /// The error number of the call.
+    pub fn read_memory(
+        &mut self,
+        endpoint: usize,
+        from: fi_addr_t,
+        (at, key): (u64, u64),
+        room: RegionSlice,
+    ) -> Result<u64, c_int> {
+        let operation = self.begin();
+        let (start, length, null) = (room.as_mut_ptr().cast(), room.len(), ptr::null_mut());
+        let (ep, context) = (self.endpoints[endpoint], context_of(operation));
+        // SAFETY: the memory is kept until the operation has ended.
+        let answer = unsafe { fi_read(ep, start, length, null, from, at, key, context) };
+        self.begun(operation, Lent::one(room), answer)
+    }
+
+    /// Adds a word to that at an offset of a peer's memory, and fetches what was there where there is room
+    /// for it; returns the number of the operation.
+    ///
+    /// # Errors
+    /// The error number of the call.
+    pub fn add(
+        &mut self,
+        endpoint: usize,
+        to: fi_addr_t,
+        (at, key): (u64, u64),
+        by: RegionSlice,
+        old: Option<RegionSlice>,
+    ) -> Result<u64, c_int> {
+        let operation = self.begin();
+        let (start, null) = (by.as_mut_ptr().cast(), ptr::null_mut());
+        let (ep, context) = (self.endpoints[endpoint], context_of(operation));
+        let (word, sum) = (FI_UINT64, FI_SUM);
+        let answer = match &old {
+            Some(old) => {
+                let room = old.as_mut_ptr().cast();
+                // SAFETY: the memory is kept until the operation has ended.
+                unsafe { fi_fetch_atomic(ep, start, 1, null, room, null, to, at, key, word, sum, context) }
+            }
+            // SAFETY: as above.
+            None => unsafe { fi_atomic(ep, start, 1, null, to, at, key, word, sum, context) },
+        };
+        let lent = Lent {
+            also: old,
+            ..Lent::one(by)
+        };
+        self.begun(operation, lent, answer)
     }
 
     /// Cancels an operation. If it could be cancelled, its completion has that as its failure.
@@ -586,8 +690,9 @@ impl Drop for Client {
     fn drop(&mut self) {
         let endpoints = self.endpoints.iter().map(|object| object.cast::<fid>());
         let queues = self.queues.iter().map(|object| object.cast::<fid>());
+        let registered = self.registered.iter().map(|(object, _)| object.cast::<fid>());
         let rest = [self.vector.cast(), self.domain.cast(), self.fabric.cast()];
-        for object in endpoints.chain(queues).chain(rest) {
+        for object in endpoints.chain(queues).chain(registered).chain(rest) {
             // SAFETY: each was opened, is closed once, and before those that it uses.
             let result = unsafe { fi_close(object) };
             if !std::thread::panicking() {

@@ -276,7 +276,7 @@ impl<'w> End for WorldEnd<'w> {
     }
 }
 
-fn trouble(error: PmlError) -> Trouble {
+pub(crate) fn trouble(error: PmlError) -> Trouble {
     match error {
         PmlError::PeerLost { rank, .. } => Trouble::Lost(rank.0),
         error => other(error),

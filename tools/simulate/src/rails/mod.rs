@@ -14,11 +14,13 @@
 //! | `seat` | what an end of such a job can do: a PML, or a domain of the libfabric provider |
 //! | `provider` | `--provider`: clients of the provider, their calls and what becomes of them |
 //! | `aside` | messages beside the plan, for multi-receives that are aborted, and to be discarded |
+//! | `operations` | puts, gets and atomics beside the plan |
 //! | `run` | steps, checks, the end |
 //! | `command` | many seeds, and what is printed of them |
 
 mod aside;
 pub(crate) mod command;
+mod operations;
 mod provider;
 mod rail;
 mod run;

@@ -1,9 +1,10 @@
 //! `--provider`: each rank is a client of the libfabric provider, with a domain over two simulated rails.
 //!
 //! ```text
-//!   player ─► fi_tsend, fi_tinject, fi_trecv, fi_cancel, FI_PEEK ─┐
-//!   aside ──► fi_inject, FI_MULTI_RECV ───────────────────────────┴─► domain ─► member ─┬─► rail
-//!   completions ◄── fi_cq_readfrom: each once, of an operation that is open             └─► rail
+//!   player ─────► fi_tsend, fi_tinject, fi_trecv, fi_cancel, FI_PEEK ─┐
+//!   aside ──────► fi_inject, FI_MULTI_RECV ───────────────────────────┤
+//!   operations ─► fi_write, fi_read, fi_atomic, fi_fetch_atomic ──────┴─► domain ─► member ─┬─► rail
+//!   completions ◄── fi_cq_readfrom: each once, of an operation that is open                 └─► rail
 //! ```
 //!
 //! A context of the plan is an endpoint. Ranks meet when one first needs another, over their desks, which are
@@ -22,11 +23,12 @@ use doorbell_pml::{Pml, Rank};
 use doorbell_sim::{Plane, Random, SimNet};
 use libfabric_sys::{
     FI_ADDR_UNSPEC, FI_DELIVERY_COMPLETE, FI_DISCARD, FI_EAGAIN, FI_ECANCELED, FI_EHOSTUNREACH, FI_ENOMSG,
-    FI_MORE, FI_MULTI_RECV, FI_PEEK, FI_SEND, fi_addr_t,
+    FI_MORE, FI_MULTI_RECV, FI_PEEK, FI_READ, FI_SEND, FI_WRITE, fi_addr_t,
 };
 
+use super::operations::{OneSided, Operations};
 use super::run::rails_of;
-use super::seat::{Beside, Seat};
+use super::seat::{Beside, Both, Seat};
 use super::shape::Shape;
 use crate::books::Spec;
 use crate::end::{End, Ended, Received, Trouble};
@@ -221,7 +223,7 @@ impl Seated {
             tag: completion.tag,
             length: completion.length,
         };
-        if operation.peer.is_some() && completion.flags & FI_SEND != 0 {
+        if operation.peer.is_some() && completion.flags & (FI_SEND | FI_READ | FI_WRITE) != 0 {
             return Ended::Well(received);
         }
         let Some(&from) = self.ranks.get(&completion.sender) else {
@@ -399,7 +401,7 @@ impl Seated {
 }
 
 impl Seat for Seated {
-    type Aside = Aside;
+    type Aside = Both<Aside, Operations<Operation>>;
 
     fn pml(&self) -> &Pml<AnyRail> {
         self.client().pml()
@@ -430,6 +432,56 @@ impl Seat for Seated {
 
     fn die(&mut self) {
         self.client = None;
+    }
+}
+
+/// The key of the memory that each rank has registered.
+const KEY: u64 = 0xd00b;
+
+impl Seated {
+    /// The operation of a call, which may be refused for the moment.
+    fn one_sided(&self, peer: u32, started: Result<u64, i32>) -> Result<Option<Operation>, Trouble> {
+        match started {
+            Ok(number) => Ok(Some(Operation {
+                number,
+                endpoint: 0,
+                peer: Some(peer),
+            })),
+            Err(FI_EAGAIN) => Ok(None),
+            Err(error) => Err(Trouble::Other(format!("a one-sided call: {error}"))),
+        }
+    }
+}
+
+impl OneSided for Seated {
+    fn expose(&mut self, memory: RegionSlice) -> Result<(), Kind> {
+        self.client_mut().register(memory, KEY);
+        Ok(())
+    }
+
+    fn put(&mut self, to: u32, at: u64, bytes: RegionSlice) -> Result<Option<Operation>, Trouble> {
+        let peer = self.addresses[to as usize][0];
+        let started = self.client_mut().write(0, peer, (at, KEY), bytes);
+        self.one_sided(to, started)
+    }
+
+    fn get(&mut self, from: u32, at: u64, room: RegionSlice) -> Result<Option<Operation>, Trouble> {
+        let peer = self.addresses[from as usize][0];
+        let started = self.client_mut().read_memory(0, peer, (at, KEY), room);
+        self.one_sided(from, started)
+    }
+
+    fn add(
+        &mut self,
+        to: u32,
+        at: u64,
+        [by, old]: [RegionSlice; 2],
+        fetches: bool,
+    ) -> Result<Option<Operation>, Trouble> {
+        let peer = self.addresses[to as usize][0];
+        let old = fetches.then_some(old);
+        let started = self.client_mut().add(0, peer, (at, KEY), by, old);
+        self.one_sided(to, started)
     }
 }
 
@@ -517,8 +569,8 @@ impl Beside<Seated> for Aside {
         self.bytes
     }
 
-    fn missing(all: &[Option<Self>], lives: &dyn Fn(u32, u32) -> bool) -> Option<String> {
-        let all: Vec<&Self> = all.iter().flatten().collect();
+    fn missing(all: &[Option<&Self>], lives: &dyn Fn(u32, u32) -> bool) -> Option<String> {
+        let all: Vec<&Self> = all.iter().copied().flatten().collect();
         let pairs = all.iter().flat_map(|from| all.iter().map(move |to| (from, to)));
         let mut living = pairs.filter(|(from, to)| lives(from.rank, to.rank));
         let (from, to) =

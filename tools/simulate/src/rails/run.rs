@@ -98,6 +98,11 @@ impl<'a, E: Seat> Run<'a, E> {
             let file = std::fs::File::create(path).map_err(|error| Kind::Other(error.to_string()))?;
             self.net.dump(file);
         }
+        for (player, aside) in self.players.iter_mut().zip(&mut self.asides) {
+            if let Some(aside) = aside {
+                aside.begin(&mut player.end)?;
+            }
+        }
         while !self.each_living().all(|(_, player)| player.is_done(self.plan)) {
             self.round()?;
         }
@@ -363,7 +368,10 @@ impl<'a, E: Seat> Run<'a, E> {
                 })
                 .next()
         };
-        let beside = || E::Aside::missing(&self.asides, &|one, other| self.are_together(one, other));
+        let beside = || {
+            let asides: Vec<_> = self.asides.iter().map(Option::as_ref).collect();
+            E::Aside::missing(&asides, &|one, other| self.are_together(one, other))
+        };
         self.each_living()
             .find_map(of)
             .or_else(|| self.debt())
