@@ -14,7 +14,7 @@ pub(crate) const MR_MODES: u64 = (FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV
 pub(crate) fn answer(hints: Option<&Hints>, entry: &Entry, level: Level) -> Attributes {
     let mut answer = entry.usual;
     let Some(hints) = hints else {
-        answer.domain.mr_mode = mr_mode(0, level);
+        answer.domain.mr_mode = mr_mode(0, 0, level);
         divide_caps(&mut answer);
         return answer;
     };
@@ -26,7 +26,7 @@ pub(crate) fn answer(hints: Option<&Hints>, entry: &Entry, level: Level) -> Attr
     choose(&mut answer.domain.control_progress, asked.domain.control_progress);
     choose(&mut answer.domain.data_progress, asked.domain.data_progress);
     choose(&mut answer.domain.av_type, asked.domain.av_type);
-    answer.domain.mr_mode = mr_mode(asked.domain.mr_mode, level);
+    answer.domain.mr_mode = mr_mode(asked.domain.mr_mode, answer.info.caps, level);
     answer.domain.tclass = asked.domain.tclass;
     answer.tx.tclass = asked.tx.tclass;
     answer.tx.op_flags = asked.tx.op_flags;
@@ -62,14 +62,15 @@ fn divide_caps(answer: &mut Attributes) {
     answer.rx.caps = answer.info.caps & !TX_ONLY & !DOMAIN_CAPS;
 }
 
-/// Returns what registrations need of what the caller offers.
-fn mr_mode(offered: u64, level: Level) -> u64 {
+/// Returns what registrations need of what the caller offers. A caller that counts what its peers do names
+/// registrations by keys of its own and by offsets (fabtests' multi_mr, without looking at the answer).
+fn mr_mode(offered: u64, caps: u64, level: Level) -> u64 {
     let (basic, scalable) = (FI_MR_BASIC as u64, FI_MR_SCALABLE as u64);
     if offered == basic || offered == scalable {
         offered
     } else if level < Level::new(1, 5) {
         scalable
-    } else if offered & MR_MODES == MR_MODES {
+    } else if offered & MR_MODES == MR_MODES && caps & FI_RMA_EVENT == 0 {
         MR_MODES
     } else {
         0

@@ -39,6 +39,7 @@ const OFFERED: u64 = FI_MSG
     | FI_RMA_EVENT
     | FI_LOCAL_COMM
     | FI_REMOTE_COMM;
+const THREE: i32 = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 const ACCESSES: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 #[test]
@@ -143,6 +144,13 @@ fn every_subset_of_the_orders_and_of_the_modes_of_registration_is_answered() {
             set!(hints, domain_attr.mr_mode = mode as i32);
             let info = ask(&library, &hints).unwrap();
             assert_eq!(get!(info, domain_attr.mr_mode) & !(mode as i32), 0, "{mode:#x}");
+        }
+        for (caps, answer) in [(FI_RMA, THREE), (FI_RMA | FI_RMA_EVENT, 0)] {
+            let mut hints = hints(&library);
+            set!(hints, caps = caps);
+            set!(hints, domain_attr.mr_mode = THREE | FI_MR_LOCAL);
+            let info = ask(&library, &hints).unwrap();
+            assert_eq!(get!(info, domain_attr.mr_mode), answer, "{caps:#x}");
         }
         for (mode, is_met) in [
             (FI_MR_BASIC, true),

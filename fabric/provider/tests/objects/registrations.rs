@@ -62,6 +62,7 @@ fn keys_are_random_where_the_client_leaves_them_to_us() {
         "registrations::keys_are_random_where_the_client_leaves_them_to_us",
         |library| {
             let mut hints = hints(&library);
+            set!(hints, caps = FI_MSG | FI_RMA);
             set!(hints, domain_attr.mr_mode = THREE | FI_MR_LOCAL);
             let opened = Opened::by(library, &hints);
             let [one, other] = [0, 0].map(|key| register(&opened, 64, 64, key).unwrap());
