@@ -7,6 +7,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use doorbell_fabric::name::RailName;
 use doorbell_job::Config;
 use libfabric_sys::*;
 
@@ -452,7 +453,10 @@ impl Wanted {
         if self.format != Format::Ours {
             return Member::enter_at(config.clone(), port);
         }
-        let Some(port) = port else {
+        // A port is known on this host alone, so that a member whose rails lead to other hosts has a name that
+        // is known there: its clients exchange names, and pass a port all the same.
+        let leads_out = |name: &RailName| name.kind() != "shm" && name.object() != "lo";
+        let Some(port) = port.filter(|_| !config.rails.list.get().0.iter().any(leads_out)) else {
             return Member::enter(config.clone());
         };
         match Member::enter_at(config.clone(), Some(port)) {

@@ -251,7 +251,8 @@ mod tests {
         });
         let mut pass = |faulty: &mut AnyRail, number: u8| {
             let (there, back) = (other.address(), faulty.address());
-            (faulty.open_door(1), other.open_door(1));
+            faulty.open_door(1);
+            other.open_door(1);
             faulty.send_hello(&there, 1, &[number]).unwrap();
             other.send_hello(&back, 1, &[number]).unwrap();
             net.advance_to(net.now() + std::time::Duration::from_millis(1));
