@@ -59,6 +59,17 @@ impl TwoHosts {
         Ok(hosts)
     }
 
+    /// Makes all links whole, whatever became of them.
+    pub(crate) fn mend(&self) -> Result<(), Error> {
+        for link in 0..LINKS {
+            Host::BOTH
+                .into_iter()
+                .try_for_each(|host| self.lab.set(host, link, true))?;
+            self.lab.wait_until_whole(link)?;
+        }
+        Ok(())
+    }
+
     /// Returns the program that launchers run in the place of ssh.
     pub(crate) fn ssh(&self) -> PathBuf {
         self.folder.join("ssh")

@@ -2,6 +2,9 @@
  * Checks byte by byte what an MPI library does over its network: `mpi TEST`, under any launcher, with two
  * ranks or more. `mpi` alone lists the tests. `cargo xtask clients` runs each with Open MPI over
  * libportals, `cargo xtask mpi-clients` with several MPIs over libfabric.
+ *
+ * `steady` and `steady-one-sided` are not listed: they go on until the file MPI_STEADY_STOP of rank 0 is
+ * there, while `cargo xtask mpi-clients --flap` cuts links.
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -594,10 +597,108 @@ static void compare_and_swap(void)
     MPI_Free_mem(memory);
 }
 
+/* A turn of messages: a sum and an exchange of bytes between all ranks, of lengths that change. */
+static void steady_messages(int turn)
+{
+    static const int counts[] = {1, 300, 20000}, lengths_each[] = {8, 3000, 70000, 1 << 20};
+    int              count = counts[turn % 3], each = lengths_each[turn % 4], *own = (int *)here, *all = (int *)there;
+    for (int n = 0; n < count; n++) own[n] = rank * 3 + n + turn;
+    memset(all, 0, (size_t)count * sizeof *all);
+    MPI_Allreduce(own, all, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    for (int n = 0; n < count; n++) CHECK(all[n] == 3 * size * (size - 1) / 2 + (n + turn) * size);
+    if (each > MOST / size) each = MOST / size;
+    for (int to = 0; to < size; to++) fill(here + to * each, each, (unsigned)(rank * 100 + to + turn));
+    memset(there, 0, (size_t)(each * size));
+    MPI_Alltoall(here, each, MPI_BYTE, there, each, MPI_BYTE, MPI_COMM_WORLD);
+    for (int of = 0; of < size; of++) check(there + of * each, each, (unsigned)(of * 100 + rank + turn));
+}
+
+/* The window of a rank: a counter, and bytes that its left neighbour puts. */
+enum { STEADY_ROOM = 1 << 17 };
+static MPI_Win        steady_window;
+static unsigned char *steady_memory;
+
+static void steady_read(void *into, int length, MPI_Aint at, int of)
+{
+    memset(into, 0, (size_t)length);
+    MPI_Win_lock(MPI_LOCK_SHARED, of, 0, steady_window);
+    MPI_Get(into, length, MPI_BYTE, of, at, length, MPI_BYTE, steady_window);
+    MPI_Win_unlock(of, steady_window);
+}
+
+/* A turn of one-sided operations: each rank puts to its right, adds one to the counter of one rank, and
+ * reads what its left neighbour was given. The counter has each increment once. */
+static void steady_one_sided_turn(int turn)
+{
+    static const int sizes[] = {8, 3000, 100000};
+    int              left = (rank + size - 1) % size, right = (rank + 1) % size, owner = turn % size;
+    int              each = sizes[turn % 3], before = turn / size * size;
+    long             one = 1, old = -1, now = 0;
+    fill(here, each, (unsigned)(rank * 7 + turn));
+    MPI_Win_lock_all(0, steady_window);
+    MPI_Put(here, each, MPI_BYTE, right, sizeof(long), each, MPI_BYTE, steady_window);
+    MPI_Fetch_and_op(&one, &old, MPI_LONG, owner, 0, MPI_SUM, steady_window);
+    MPI_Win_unlock_all(steady_window);
+    CHECK(old >= before && old < before + size);
+    MPI_Barrier(MPI_COMM_WORLD);
+    steady_read(there, each, sizeof(long), rank);
+    check(there, each, (unsigned)(left * 7 + turn));
+    steady_read(there, each, sizeof(long), left);
+    check(there, each, (unsigned)((left + size - 1) % size * 7 + turn));
+    steady_read(&now, sizeof now, 0, owner);
+    CHECK(now == before + size);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* Turns until the file is there, at least one; without a file, a hundred. Rank 0 prints about once a second
+ * where it is, and at the end the longest turn. */
+static void steady_turns(void (*also)(int))
+{
+    const char *stop = getenv("MPI_STEADY_STOP");
+    int         turn = 0, goes_on = 1, at = 0;
+    double      begun = MPI_Wtime(), printed = 0, longest = 0, longest_at = 0;
+    if (rank == 0) printf("steady: begun, %d ranks\n", size);
+    fflush(stdout);
+    while (goes_on) {
+        double from = MPI_Wtime(), took;
+        steady_messages(turn);
+        if (also) also(turn);
+        turn++;
+        if (rank == 0) goes_on = stop ? access(stop, F_OK) != 0 : turn < 100;
+        MPI_Bcast(&goes_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        took = MPI_Wtime() - from;
+        if (took > longest) longest = took, longest_at = from - begun, at = turn;
+        if (rank != 0 || from - begun < printed + 1) continue;
+        printed = from - begun;
+        printf("steady: turn %d at %.1f s\n", turn, printed);
+        fflush(stdout);
+    }
+    if (rank == 0) {
+        double all = MPI_Wtime() - begun;
+        printf("row steady turns=%d seconds=%.3f longest_s=%.4f longest_turn=%d longest_at_s=%.3f\n", turn, all, longest, at,
+               longest_at);
+    }
+}
+
+static void steady(void)
+{
+    steady_turns(NULL);
+}
+
+static void steady_one_sided(void)
+{
+    MPI_Alloc_mem(STEADY_ROOM, MPI_INFO_NULL, &steady_memory);
+    memset(steady_memory, 0, STEADY_ROOM);
+    MPI_Win_create(steady_memory, STEADY_ROOM, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &steady_window);
+    steady_turns(steady_one_sided_turn);
+    MPI_Win_free(&steady_window);
+    MPI_Free_mem(steady_memory);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
-    enum { PLAIN, NEEDS_THREADS, ENDS_BY_ITSELF } needs;
+    enum { PLAIN, NEEDS_THREADS, ENDS_BY_ITSELF, NOT_LISTED } needs;
 } tests[] = {
     {"hello", hello, PLAIN},
     {"ring", ring, PLAIN},
@@ -632,6 +733,8 @@ static const struct {
     {"locks", locks, PLAIN},
     {"groups", groups, PLAIN},
     {"compare-and-swap", compare_and_swap, PLAIN},
+    {"steady", steady, NOT_LISTED},
+    {"steady-one-sided", steady_one_sided, NOT_LISTED},
 };
 
 int main(int count, char **words)
@@ -639,7 +742,9 @@ int main(int count, char **words)
     enum { TESTS = sizeof tests / sizeof *tests };
     int at = 0, level;
     if (count != 2) {
-        for (at = 0; at < TESTS; at++) puts(tests[at].name);
+        for (at = 0; at < TESTS; at++) {
+            if (tests[at].needs != NOT_LISTED) puts(tests[at].name);
+        }
         return count == 1 ? 0 : 2;
     }
     while (at < TESTS && strcmp(tests[at].name, words[1]) != 0) at++;

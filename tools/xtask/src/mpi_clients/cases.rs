@@ -36,28 +36,39 @@ const ONE_SIDED: [&str; 8] = [
 const LEFT_OUT: [&str; 4] = ["test_spawn", "test_dynproc", "test_io", "test_file"];
 
 impl Case {
+    /// Returns a test of `mpi.c`.
+    pub(super) fn of_c(program: &Path, name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            words: vec![program.as_os_str().to_owned(), name.into()],
+            environment: Vec::new(),
+            least: 2,
+        }
+    }
+
     pub(super) fn is_one_sided(&self) -> bool {
         ONE_SIDED.contains(&self.name.as_str())
     }
 }
 
-/// Compiles `mpi.c` with an MPI, and returns its tests.
-pub(super) fn of_c(shop: &Workshop, mpi: &Mpi, source: &Path) -> Result<Vec<Case>, Error> {
-    let program = shop.folder("programs")?.join(&mpi.name);
+/// Compiles a program of C with an MPI.
+pub(super) fn compiled(shop: &Workshop, mpi: &Mpi, source: &Path) -> Result<PathBuf, Error> {
+    let kind = source.file_stem().unwrap_or_default().to_string_lossy();
+    let name = format!("{}-{kind}", mpi.name);
+    let program = shop.folder("programs")?.join(&name);
     let mut command = mpi.compiler();
     command.args(["-std=gnu11", "-O1"]).arg(source);
     command.args(["-lpthread", "-o"]).arg(&program);
-    shop.built(&mut command, &format!("{}-mpi", mpi.name))?;
-    let mut listing = Command::new(&program);
+    shop.built(&mut command, &name)?;
+    Ok(program)
+}
+
+/// Returns the tests that `mpi.c` lists.
+pub(super) fn of_c(mpi: &Mpi, program: &Path) -> Result<Vec<Case>, Error> {
+    let mut listing = Command::new(program);
     mpi.at_home(&mut listing);
     let names = printed(&mut listing)?;
-    let case = |name: &str| Case {
-        name: name.to_owned(),
-        words: vec![program.clone().into_os_string(), name.into()],
-        environment: Vec::new(),
-        least: 2,
-    };
-    Ok(names.lines().map(case).collect())
+    Ok(names.lines().map(|name| Case::of_c(program, name)).collect())
 }
 
 /// Runs a program and returns what it printed.

@@ -156,6 +156,16 @@ pub(super) fn all(shop: &Workshop, wheels: &[PathBuf]) -> Result<Vec<Mpi>, Error
 }
 
 impl Mpi {
+    /// Returns one that is installed nowhere.
+    #[cfg(test)]
+    pub(super) fn for_tests(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            family: Family::Mpich,
+            prefix: None,
+        }
+    }
+
     /// Returns the system's Open MPI, if it is there. Debian's MPICH is no candidate: it is built for UCX.
     fn of_the_system() -> Result<Option<Self>, Error> {
         if !is_on_path("mpirun.openmpi") || !is_on_path("mpicc.openmpi") {

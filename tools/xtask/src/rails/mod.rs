@@ -7,7 +7,7 @@
 //! judged by the bounds of the design (`report`).
 
 mod report;
-mod trouble;
+pub(crate) mod trouble;
 mod watch;
 
 use std::path::PathBuf;

@@ -14,7 +14,7 @@ use crate::links::lab::{Host, Lab};
 /// What is wrong with a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// One end's interface is down.
     DownAtA,
     DownAtB,
@@ -35,7 +35,7 @@ const KINDS: [Kind; 5] = [
 
 impl Kind {
     /// Returns it as it is shown.
-    pub(super) fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::DownAtA => "down at the sender",
             Self::DownAtB => "down at the receiver",
@@ -59,21 +59,27 @@ impl Kind {
 
 /// One trouble, with its times since the part began.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Done {
-    pub(super) link: usize,
-    pub(super) kind: Kind,
-    pub(super) from: Duration,
-    pub(super) to: Duration,
+pub(crate) struct Done {
+    pub(crate) link: usize,
+    pub(crate) kind: Kind,
+    pub(crate) from: Duration,
+    pub(crate) to: Duration,
 }
 
 /// What is to happen.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Plan {
+pub(crate) enum Plan {
     /// Anything, by this seed.
     Random(u64),
     /// The second link changes every 200 ms, for this time.
     Flap(Duration),
+    /// The links in turn, `count` times, each whole again for a while before the next is down.
+    Cuts { seed: u64, count: usize },
 }
+
+/// How long a link is down at least and at most where links are cut in turn, and whole then, in milliseconds.
+const CUT: (u64, u64) = (200, 6000);
+const WHOLE: (u64, u64) = (3000, 6000);
 
 /// Time between two changes of a link that flaps.
 const FLAP: Duration = Duration::from_millis(200);
@@ -83,7 +89,7 @@ pub(super) const FLAPPING: usize = 1;
 const FIRST: Duration = Duration::from_millis(1500);
 
 /// Makes the troubles, until it is stopped.
-pub(super) struct Trouble {
+pub(crate) struct Trouble {
     plan: Plan,
     links: usize,
     begun: Instant,
@@ -91,7 +97,7 @@ pub(super) struct Trouble {
 }
 
 impl Trouble {
-    pub(super) fn new(plan: Plan, links: usize, begun: Instant) -> Self {
+    pub(crate) fn new(plan: Plan, links: usize, begun: Instant) -> Self {
         Self {
             plan,
             links,
@@ -100,15 +106,39 @@ impl Trouble {
         }
     }
 
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.over.store(true, Ordering::Relaxed);
     }
 
     /// Everything that was done; at the end all links are whole.
-    pub(super) fn make(&self, lab: &Lab) -> Result<Vec<Done>, Error> {
+    pub(crate) fn make(&self, lab: &Lab) -> Result<Vec<Done>, Error> {
         match self.plan {
             Plan::Random(seed) => self.at_random(lab, &mut Dice(seed)),
             Plan::Flap(time) => self.flap(lab, time),
+            Plan::Cuts { seed, count } => self.cut(lab, &cuts(seed, count, self.links)),
+        }
+    }
+
+    fn cut(&self, lab: &Lab, cuts: &[Cut]) -> Result<Vec<Done>, Error> {
+        let mut done = Vec::new();
+        for cut in cuts {
+            if self.over.load(Ordering::Relaxed) {
+                break;
+            }
+            let from = self.begun.elapsed();
+            cut.kind.set(lab, cut.link, true)?;
+            self.pause(cut.down);
+            done.push(self.mend(lab, cut.link, cut.kind, from)?);
+            self.pause(cut.whole);
+        }
+        Ok(done)
+    }
+
+    /// Waits, and no longer when it is stopped.
+    fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while Instant::now() < until && !self.over.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 
@@ -174,6 +204,34 @@ impl Trouble {
     }
 }
 
+/// One link down, and how long all are whole after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cut {
+    link: usize,
+    kind: Kind,
+    down: Duration,
+    whole: Duration,
+}
+
+/// Returns cuts of interfaces, of each link in turn.
+fn cuts(seed: u64, count: usize, links: usize) -> Vec<Cut> {
+    let mut dice = Dice(seed);
+    let kinds = [Kind::DownAtA, Kind::DownAtB, Kind::DownAtBoth];
+    let mut one = |number| Cut {
+        link: number % links,
+        kind: kinds[dice.below(kinds.len() as u64) as usize],
+        down: dice.millis(CUT.0, CUT.1),
+        whole: dice.millis(WHOLE.0, WHOLE.1),
+    };
+    (0..count).map(&mut one).collect()
+}
+
+/// Returns how long that many cuts take.
+pub(crate) fn time_of(seed: u64, count: usize, links: usize) -> Duration {
+    let cuts = cuts(seed, count, links);
+    cuts.iter().map(|cut| cut.down + cut.whole).sum()
+}
+
 /// Numbers by a seed: splitmix64.
 struct Dice(u64);
 
@@ -196,7 +254,7 @@ impl Dice {
 }
 
 /// Returns a seed that was not used before, most likely.
-pub(super) fn any_seed() -> u64 {
+pub(crate) fn any_seed() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Dice(since.as_nanos() as u64).next() % 1_000_000
 }
@@ -204,6 +262,18 @@ pub(super) fn any_seed() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_are_cut_in_turn_and_never_two_at_once() {
+        let drawn = cuts(7, 21, 2);
+        assert_eq!(drawn, cuts(7, 21, 2));
+        assert_ne!(drawn, cuts(8, 21, 2));
+        assert!(drawn.iter().enumerate().all(|(at, cut)| cut.link == at % 2));
+        let millis = |time: Duration| time.as_millis() as u64;
+        assert!(drawn.iter().all(|cut| (CUT.0..CUT.1).contains(&millis(cut.down))));
+        assert!(drawn.iter().all(|cut| millis(cut.whole) >= WHOLE.0));
+        assert!(time_of(7, 21, 2) > time_of(7, 20, 2));
+    }
 
     #[test]
     fn the_same_seed_is_the_same_trouble() {
