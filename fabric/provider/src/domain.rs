@@ -227,6 +227,13 @@ impl Domain {
         self.names_addresses
     }
 
+    /// Returns the modes of registration that it was opened with.
+    pub(crate) fn registration_modes(&self) -> u64 {
+        let addresses = (FI_MR_VIRT_ADDR | FI_MR_ALLOCATED) as u64;
+        let of = |holds: bool, modes: u64| if holds { modes } else { 0 };
+        of(self.names_addresses, addresses) | of(self.chooses_keys, FI_MR_PROV_KEY as u64)
+    }
+
     /// Whether calls may run: not in a child of a fork, nor after a panic.
     pub(crate) fn may_run(&self) -> bool {
         self.fence.is_open()

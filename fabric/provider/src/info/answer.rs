@@ -26,7 +26,10 @@ pub(crate) fn answer(hints: Option<&Hints>, entry: &Entry, level: Level) -> Attr
     choose(&mut answer.domain.control_progress, asked.domain.control_progress);
     choose(&mut answer.domain.data_progress, asked.domain.data_progress);
     choose(&mut answer.domain.av_type, asked.domain.av_type);
-    answer.domain.mr_mode = mr_mode(asked.domain.mr_mode, answer.info.caps, level);
+    answer.domain.mr_mode = match hints.open_modes {
+        Some(modes) if is_bits(asked.domain.mr_mode, level) => modes,
+        _ => mr_mode(asked.domain.mr_mode, answer.info.caps, level),
+    };
     answer.domain.tclass = asked.domain.tclass;
     answer.tx.tclass = asked.tx.tclass;
     answer.tx.op_flags = asked.tx.op_flags;
@@ -60,6 +63,20 @@ fn caps(asked: &Attributes, entry: &Entry) -> u64 {
 fn divide_caps(answer: &mut Attributes) {
     answer.tx.caps = answer.info.caps & !RX_ONLY & !DOMAIN_CAPS;
     answer.rx.caps = answer.info.caps & !TX_ONLY & !DOMAIN_CAPS;
+}
+
+/// Whether the modes are bits, and not one of the two numbers that there were before.
+fn is_bits(offered: u64, level: Level) -> bool {
+    level >= Level::new(1, 5) && offered != FI_MR_BASIC as u64 && offered != FI_MR_SCALABLE as u64
+}
+
+/// Returns the bits that the caller offers, also where it has a number.
+pub(super) fn offered_bits(offered: u64) -> u64 {
+    if offered == FI_MR_BASIC as u64 {
+        MR_MODES
+    } else {
+        offered
+    }
 }
 
 /// Returns what registrations need of what the caller offers. A caller that counts what its peers do names

@@ -225,6 +225,8 @@ pub(crate) struct Hints {
     pub(crate) handles: Handles,
     /// The first hint whose object is none of this provider's.
     pub(crate) foreign_object: Option<&'static str>,
+    /// The modes of registration of the open domain, if there is one: it cannot have others.
+    pub(crate) open_modes: Option<u64>,
 }
 
 /// Open objects of an entry.
@@ -256,6 +258,16 @@ impl Handles {
         hints
             .into_iter()
             .find_map(|(hint, is_foreign)| is_foreign.then_some(hint))
+    }
+
+    /// Returns the modes of registration of the domain, if it is one of ours.
+    ///
+    /// # Safety
+    /// The domain is null or an open object of any provider.
+    unsafe fn modes(self) -> Option<u64> {
+        // SAFETY: by the contract of this function; the reference ends here.
+        let domain = unsafe { find::<Domain>(self.domain.cast()) };
+        domain.ok().map(Domain::registration_modes)
     }
 }
 
@@ -334,6 +346,8 @@ impl Hints {
             handles,
             // SAFETY: null, or open objects of the caller.
             foreign_object: unsafe { handles.foreign() },
+            // SAFETY: as above.
+            open_modes: unsafe { handles.modes() },
         }))
     }
 }

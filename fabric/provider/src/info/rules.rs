@@ -4,6 +4,7 @@
 use doorbell_fabric::shown::shown;
 use libfabric_sys::*;
 
+use super::answer::offered_bits;
 use super::attributes::{Attributes, Hints, RULES};
 use super::offer::{Entry, FABRIC, PROVIDER};
 
@@ -169,7 +170,15 @@ pub(crate) fn check(hints: Option<&Hints>, entry: &Entry, level: Level) -> Resul
     for rule in RULES {
         rule.check(&hints.attributes, &entry.most, level)?;
     }
-    Ok(())
+    let offered = hints.attributes.domain.mr_mode;
+    match hints.open_modes {
+        Some(modes) if modes & !offered_bits(offered) != 0 => Err(Clash::new(
+            "domain_attr.mr_mode",
+            format!("{offered:#x}"),
+            format!("no less than {modes:#x}, as the open domain has"),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Returns the names of bits, and the number of those without a name.

@@ -8,7 +8,7 @@ use libfabric_sys::*;
 
 use crate::alone::{run, run_with};
 use crate::everything::{Everything, bind};
-use crate::opened::{hints, try_open};
+use crate::opened::{Opened, hints, try_open};
 use crate::{get, set};
 
 /// What another provider would allocate: the head of an object, and memory of its own.
@@ -136,6 +136,37 @@ fn hints_with_an_object_of_another_provider_are_not_met_and_the_log_names_the_hi
             );
         }
     }
+}
+
+/// Open MPI 5 has a domain for messages, and gives it in its hints for one-sided operations.
+#[test]
+fn an_open_domain_has_the_modes_of_registration_that_it_was_opened_with() {
+    run(
+        "foreign::an_open_domain_has_the_modes_of_registration_that_it_was_opened_with",
+        |library| {
+            let three = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+            let with = |modes: c_int, domain: *mut fid_domain| {
+                let mut hints = hints(&library);
+                set!(hints, domain_attr.mr_mode = modes);
+                set!(hints, domain_attr.domain = domain);
+                hints
+            };
+            for opened in [0, three] {
+                let objects = Opened::by(library, &with(opened, ptr::null_mut()));
+                let domain = objects.domain.0;
+                for offered in [0, three, three | FI_MR_ENDPOINT, FI_MR_ALLOCATED] {
+                    let hints = with(offered, domain);
+                    let found = library.getinfo(library.level(), None, None, 0, Some(&hints));
+                    if opened & !offered != 0 {
+                        assert!(found.is_err(), "{offered:#x} with a domain of {opened:#x}");
+                        continue;
+                    }
+                    let modes = get!(found.unwrap(), domain_attr.mr_mode);
+                    assert_eq!(modes, opened, "{offered:#x} with a domain of {opened:#x}");
+                }
+            }
+        },
+    );
 }
 
 #[test]
