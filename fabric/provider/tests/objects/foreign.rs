@@ -147,6 +147,7 @@ fn an_open_domain_has_the_modes_of_registration_that_it_was_opened_with() {
             let three = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
             let with = |modes: c_int, domain: *mut fid_domain| {
                 let mut hints = hints(&library);
+                set!(hints, caps = FI_MSG | FI_RMA);
                 set!(hints, domain_attr.mr_mode = modes);
                 set!(hints, domain_attr.domain = domain);
                 hints
