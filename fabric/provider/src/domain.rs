@@ -460,8 +460,8 @@ impl Wanted {
         if self.format != Format::Ours {
             return Member::enter_at(config.clone(), port);
         }
-        // A port is known on this host alone, so that a member whose rails lead to other hosts has a name that
-        // is known there: its clients exchange names, and pass a port all the same.
+        // A port is known on this host alone. So a member whose rails lead to other hosts has a name that is
+        // known there: its clients exchange names, and pass a port all the same.
         let leads_out = |name: &RailName| name.kind() != "shm" && name.object() != "lo";
         let Some(port) = port.filter(|_| !config.rails.list.get().0.iter().any(leads_out)) else {
             return Member::enter(config.clone());
