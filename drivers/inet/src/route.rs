@@ -369,6 +369,7 @@ const NO_ROUTE: &str = "the routing table has no route to it";
 const BLACK_HOLE: &str = "the routing table has a blackhole route for it";
 const NOT_REACHED: &str = "the routing table has an unreachable route for it";
 const PROHIBITED: &str = "the routing table has a prohibit route for it";
+const SEVERAL: &str = "it is the address of several hosts";
 
 /// The conditions of a route lookup.
 #[derive(Clone, Copy, Default)]
@@ -432,6 +433,7 @@ fn read_route(body: &[u8]) -> Result<Route, &'static str> {
         libc::RTN_BLACKHOLE => return Err(BLACK_HOLE),
         libc::RTN_UNREACHABLE => return Err(NOT_REACHED),
         libc::RTN_PROHIBIT => return Err(PROHIBITED),
+        libc::RTN_BROADCAST | libc::RTN_MULTICAST | libc::RTN_ANYCAST => return Err(SEVERAL),
         _ => {}
     }
     let mut route = Route {
@@ -508,6 +510,8 @@ mod tests {
             (libc::RTN_BLACKHOLE, BLACK_HOLE),
             (libc::RTN_UNREACHABLE, NOT_REACHED),
             (libc::RTN_PROHIBIT, PROHIBITED),
+            (libc::RTN_BROADCAST, SEVERAL),
+            (libc::RTN_MULTICAST, SEVERAL),
         ] {
             route[7] = kind;
             assert_eq!(read_route(&route), Err(word));

@@ -266,6 +266,19 @@ impl UdpRail {
         });
     }
 
+    /// Watches the sockets of a peer. Returns whether the system allows that; if not, none is watched, and
+    /// the peer is one without sockets of its own.
+    fn watch_sockets(&mut self, sockets: &[Arc<OwnedFd>; 2], to: [SocketAddr; 2], peer: u32) -> bool {
+        let gro = self.granted.gro;
+        let mut each = sockets.iter().enumerate();
+        let watched =
+            each.all(|(channel, socket)| self.rx.add(Arc::clone(socket), peer, channel, gro).is_ok());
+        if !watched {
+            self.rx.forget(to, peer);
+        }
+        watched
+    }
+
     /// Emits events of the link; returns how many.
     fn look_at_link(&mut self) -> usize {
         let (before, now, events) = (self.events.len(), self.now, &mut self.events);
@@ -487,14 +500,15 @@ impl Datagram for UdpRail {
         {
             return Err(no.into_rail_error(&self.name, address));
         }
+        let mut sockets = self.connect(to)?;
+        // What comes from here on does not fail: a number that is taken is the next place of the table.
         let peer = self.numbers.take(|peer| !self.tx.has_posts_for(peer));
-        let sockets = self.connect(to)?;
-        if let Some(sockets) = &sockets {
-            for (channel, socket) in sockets.iter().enumerate() {
-                self.rx
-                    .add(Arc::clone(socket), peer, channel, self.granted.gro)
-                    .map_err(|errno| system_error(&self.name, "watch a peer's socket", errno.into()))?;
-            }
+        if let Some(both) = &sockets
+            && !self.watch_sockets(both, to, peer)
+        {
+            sockets = None;
+        }
+        if sockets.is_some() {
             self.connected += 1;
         } else {
             self.opened.unconnected += 1;
