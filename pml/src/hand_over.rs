@@ -14,6 +14,7 @@ use doorbell_fabric::message::{Message, MsgId, PeerIndex};
 use doorbell_paths::PathState;
 
 use crate::core::Core;
+use crate::paths::Path;
 use crate::pml::Pml;
 use crate::rails::RailId;
 use crate::rank::Rank;
@@ -38,7 +39,7 @@ struct Waiting {
     marks: Option<Marks>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Marks {
     few: [Option<Mark>; FEW],
     more: Vec<Mark>,
@@ -57,37 +58,67 @@ impl Marks {
     }
 }
 
+/// The sends to one peer that wait, in the order in which they left.
+#[derive(Debug)]
+struct Queue {
+    rank: Rank,
+    sends: VecDeque<Waiting>,
+    /// How many of them have no marks.
+    unmarked: usize,
+    /// Messages that were given back and are announced now, since they are too long for the rails that are
+    /// left.
+    announced: Vec<RequestId>,
+}
+
 /// The sends that wait, by peer.
 #[derive(Debug, Default)]
 pub(crate) struct HandOvers {
-    peers: Vec<(Rank, VecDeque<Waiting>)>,
+    queues: Vec<Queue>,
 }
 
 impl HandOvers {
     /// Whether none waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.peers.is_empty()
+        self.queues.is_empty()
+    }
+
+    fn queue(&mut self, rank: Rank) -> Option<&mut Queue> {
+        self.queues.iter_mut().find(|queue| queue.rank == rank)
     }
 
     fn push(&mut self, rank: Rank, id: RequestId) {
         let waiting = Waiting { id, marks: None };
-        match self.peers.iter_mut().find(|(peer, _)| *peer == rank) {
-            Some((_, queue)) => queue.push_back(waiting),
-            None => self.peers.push((rank, VecDeque::from([waiting]))),
+        match self.queue(rank) {
+            Some(queue) => {
+                queue.sends.push_back(waiting);
+                queue.unmarked += 1;
+            }
+            None => self.queues.push(Queue {
+                rank,
+                sends: VecDeque::from([waiting]),
+                unmarked: 1,
+                announced: Vec::new(),
+            }),
         }
     }
 
     /// A rail gave back what it had accepted for a peer above `taken`: that leaves again, over other rails.
     pub(crate) fn note_break(&mut self, rank: Rank, rail: RailId, taken: MsgId) {
-        let Some((_, queue)) = self.peers.iter_mut().find(|(peer, _)| *peer == rank) else {
-            return;
-        };
-        for waiting in queue {
+        let Some(queue) = self.queue(rank) else { return };
+        for waiting in &mut queue.sends {
             let is_affected = |marks: &Marks| marks.iter().any(|mark| mark.rail == rail && mark.upto > taken);
             if waiting.marks.as_ref().is_some_and(is_affected) {
                 waiting.marks = None;
+                queue.unmarked += 1;
             }
+        }
+    }
+
+    /// What a rail gave back is announced by a request of its own: its bytes have not left before that ends.
+    pub(crate) fn note_announced(&mut self, rank: Rank, id: RequestId) {
+        if let Some(queue) = self.queue(rank) {
+            queue.announced.push(id);
         }
     }
 }
@@ -105,12 +136,16 @@ impl Core {
 }
 
 impl<M: Message> Pml<M> {
-    /// Whether a path to a rank leaves this host.
+    /// Whether a path to another rank leaves this host, or may once the rank is met.
     pub(crate) fn leads_out(&self, rank: Rank) -> bool {
-        let peer = self.core.peers.get(rank);
-        peer.is_some_and(|peer| {
-            peer.paths.is_empty() || peer.paths.iter().any(|path| !path.can().features.within_host)
-        })
+        if rank == self.core.me() {
+            return false;
+        }
+        let Some(peer) = self.core.peers.get(rank) else {
+            return false;
+        };
+        let is_far = |path: &Path| !path.can().features.within_host;
+        peer.paths.is_empty() || peer.paths.iter().any(is_far)
     }
 
     /// Ends the sends that are with their peers. Returns how many.
@@ -119,19 +154,23 @@ impl<M: Message> Pml<M> {
     pub(crate) fn end_handed_over(&mut self) -> usize {
         let mut ended = 0;
         let mut hand_overs = std::mem::take(&mut self.core.hand_overs);
-        hand_overs.peers.retain_mut(|(rank, queue)| {
-            while let Some(first) = queue.front_mut() {
-                if !self.is_with_peer(*rank, first) {
+        hand_overs.queues.retain_mut(|queue| {
+            if queue.unmarked > 0 {
+                self.mark(queue);
+            }
+            while let Some(first) = queue.sends.front() {
+                let (id, awaits) = (first.id, self.awaits(first.id));
+                if awaits && !self.is_with_peer(first) {
                     break;
                 }
-                let id = first.id;
-                queue.pop_front();
-                if self.awaits(id) {
+                queue.unmarked -= usize::from(first.marks.is_none());
+                queue.sends.pop_front();
+                if awaits {
                     self.core.finish(id.index(), Outcome::Ok);
                     ended += 1;
                 }
             }
-            !queue.is_empty()
+            !queue.sends.is_empty()
         });
         self.core.hand_overs = hand_overs;
         ended
@@ -143,25 +182,22 @@ impl<M: Message> Pml<M> {
         slot.is_some_and(|slot| slot.state() == State::AwaitAnswer)
     }
 
-    /// Whether all of a send is with its peer, or nothing is to be waited for any more.
-    fn is_with_peer(&mut self, rank: Rank, waiting: &mut Waiting) -> bool {
-        if !self.awaits(waiting.id) {
-            return true;
-        }
-        if waiting.marks.is_none() {
-            waiting.marks = self.marks_of(rank);
-        }
+    /// Whether all of a send is with its peer.
+    fn is_with_peer(&mut self, waiting: &Waiting) -> bool {
         let Some(marks) = &waiting.marks else { return false };
         marks
             .iter()
             .all(|mark| self.rails[mark.rail].handed_over(mark.peer) >= mark.upto)
     }
 
-    /// How far the rails to a peer have to come; `None` while something waits to leave again.
-    fn marks_of(&mut self, rank: Rank) -> Option<Marks> {
-        let peer = self.core.peers.get(rank)?;
-        if peer.backlog.control_len() > 0 {
-            return None;
+    /// Marks the sends of a peer that have no marks, unless something waits to leave again.
+    fn mark(&mut self, queue: &mut Queue) {
+        queue.announced.retain(|id| self.core.requests.get(*id).is_some());
+        let Some(peer) = self.core.peers.get(queue.rank) else {
+            return;
+        };
+        if peer.backlog.control_len() > 0 || !queue.announced.is_empty() {
+            return;
         }
         let mut marks = Marks::default();
         for (at, path) in peer.paths.iter().enumerate() {
@@ -174,6 +210,9 @@ impl<M: Message> Pml<M> {
                 marks.add(Mark { rail, peer, upto });
             }
         }
-        Some(marks)
+        for waiting in queue.sends.iter_mut().filter(|waiting| waiting.marks.is_none()) {
+            waiting.marks = Some(marks.clone());
+        }
+        queue.unmarked = 0;
     }
 }

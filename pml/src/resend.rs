@@ -272,6 +272,7 @@ impl<M: Message> Pml<M> {
         record.set_seq(header.seq.get());
         record.progress.set_counted(counted as u64);
         record.checksums.set_announced(checked);
+        self.core.hand_overs.note_announced(rank, id);
         Ok(())
     }
 

@@ -177,9 +177,13 @@ impl SendWindow {
         self.messages.watermark
     }
 
-    /// The number of the last message that was accepted.
+    /// The number of the last message that was accepted and is kept for the peer. Where none is, the
+    /// watermark: what was given back after a break does not count.
     pub(crate) fn accepted(&self) -> u64 {
-        self.messages.accepted
+        match self.head == Id::NONE {
+            true => self.messages.watermark,
+            false => self.messages.accepted,
+        }
     }
 
     /// Counts a message that is accepted; returns its number.

@@ -55,6 +55,43 @@ fn within_a_host_it_ends_when_the_bytes_were_taken() {
 }
 
 #[test]
+fn to_oneself_it_ends_as_others_do() {
+    let mut world = World::with_planes(2, 1, 4, sim(true, true, true), |_| ());
+    for length in [8, 400_000] {
+        let (memory, into) = (filled(length, 1), empty(length));
+        let args = SendArgs {
+            mode: SendMode::Delivered,
+            ..send_args(0, 1, Payload::Loan(memory.loan()))
+        };
+        let sent = world.pmls[0].send(args).unwrap();
+        world.passes(10);
+        let request = world.recv(0, Rank(0), 1, &into);
+        world.wait(0, request).unwrap();
+        world.wait_sent(0, sent).unwrap();
+        assert_eq!(bytes(&into), pattern(length, 1));
+    }
+}
+
+#[test]
+fn a_row_ends_together_when_the_peer_has_taken_it() {
+    let mut world = World::with_planes(2, 1, 6, sim(true, true, true), |_| ());
+    let memory = filled(3000, 1);
+    let ids: Vec<RequestId> = (0..8)
+        .map(|tag| pending(send(&mut world, tag, &memory)))
+        .collect();
+    let mut passes = 0;
+    while !ids.iter().all(|id| world.pmls[0].is_done(*id)) {
+        // There is always one more behind them.
+        if passes % 5 == 0 && passes < 1000 {
+            let _ = send(&mut world, 100, &memory);
+        }
+        world.pass();
+        passes += 1;
+        assert!(passes < 2000, "the row waits for what came behind it");
+    }
+}
+
+#[test]
 fn what_a_rail_gives_back_is_waited_for_again() {
     for seed in 0..40 {
         let mut world = World::with_planes(2, 3, seed, sim(seed % 2 == 0, seed % 3 == 0, true), |pml| {
