@@ -9,7 +9,7 @@ use doorbell_fabric::message::{Caller, Incarnation, PeerIndex};
 use doorbell_fabric::recorder::Recorder;
 
 use crate::config::BtlConfig;
-use crate::connectivity::{Diagnosis, Notice};
+use crate::connectivity::{Diagnosis, Notice, Why};
 use crate::core::Core;
 use crate::counters::Counters;
 use crate::error::BtlError;
@@ -249,6 +249,10 @@ impl<D: Datagram> Btl<D> {
         core.hellos.forget_contact(driver);
         core.make_room();
         core.record(index, Event::Opened);
+        if core.peer_keys.has(index) {
+            // Such a peer may have gone since it sent its key, and nothing else looks for it.
+            core.start_check(index, Why::First);
+        }
         Ok(index)
     }
 }
