@@ -13,10 +13,10 @@ use super::node::{Node, Other, name, open_files};
 /// The address of a member with one bit of the token changed.
 fn with_wrong_token(address: &Address) -> Address {
     let mut bytes = address.bytes().to_vec();
-    bytes[30] ^= 0x10;
-    bytes[6..8].fill(0);
+    bytes[46] ^= 0x10;
+    bytes[4..6].fill(0);
     let check = crc32c::crc32c(&bytes) as u16;
-    bytes[6..8].copy_from_slice(&check.to_le_bytes());
+    bytes[4..6].copy_from_slice(&check.to_le_bytes());
     Address::parse(&bytes).unwrap()
 }
 
@@ -42,7 +42,7 @@ fn a_wrong_token_is_not_answered_and_counted() {
 
 /// Calls a desk; `None` where its backlog is full.
 fn call(address: &Address) -> Option<OwnedFd> {
-    let peer = u64::from_le_bytes(address.bytes()[16..24].try_into().unwrap());
+    let peer = u64::from_le_bytes(address.bytes()[32..40].try_into().unwrap());
     let name = format!("doorbell.peer.{peer:016x}");
     let name = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

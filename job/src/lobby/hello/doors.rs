@@ -78,13 +78,13 @@ impl Doors {
     }
 }
 
-/// Whether frames can be sent there.
+/// Whether frames from other hosts can be sent there.
 fn is_possible(socket: &SocketAddr) -> bool {
     let is_one = match socket.ip() {
         IpAddr::V4(ip) => !ip.is_unspecified() && !ip.is_multicast() && !ip.is_broadcast(),
         IpAddr::V6(ip) => !ip.is_unspecified() && !ip.is_multicast(),
     };
-    is_one && socket.port() != 0
+    is_one && !socket.ip().is_loopback() && socket.port() != 0
 }
 
 #[cfg(test)]
@@ -121,7 +121,16 @@ mod tests {
         ];
         let shown: Vec<String> = doors(&many).sockets().map(|socket| socket.to_string()).collect();
         assert_eq!(shown, ["10.0.0.1:1", "10.0.0.2:2", "10.0.0.3:3"]);
-        assert!(doors(&["0.0.0.0:1", "10.0.0.1:0", "224.0.0.1:7", "[ff02::1]:7"]).is_empty());
+        assert!(
+            doors(&[
+                "0.0.0.0:1",
+                "127.0.0.1:9",
+                "10.0.0.1:0",
+                "224.0.0.1:7",
+                "[ff02::1]:7"
+            ])
+            .is_empty()
+        );
         // Gaps, the mark of IPv6 without one, and a door that cannot be: none of them was made here.
         let gap = [0, 0, 0, 0, 0, 0, 10, 0, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0];
         assert_eq!(Doors::read(gap, false), None);

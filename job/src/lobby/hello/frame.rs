@@ -9,6 +9,8 @@
 //! Numbers are little-endian. All pieces of a message but the last are [`PIECE`] bytes long, so that the
 //! place of each follows from its number.
 
+use std::fmt;
+
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -80,13 +82,17 @@ impl<'a> Frame<'a> {
             parts: header.parts.into(),
             piece,
         };
-        let is_last = frame.part + 1 == frame.parts;
-        let fits = match is_last {
+        let fits = match frame.is_last() {
             true => (1..=PIECE).contains(&piece.len()),
             false => piece.len() == PIECE,
         };
         let is_whole = frame.parts <= PARTS && frame.part < frame.parts && header.spare == 0;
         (is_whole && fits).then_some(frame)
+    }
+
+    /// Whether it has the last piece of its message.
+    pub(super) fn is_last(&self) -> bool {
+        self.part + 1 == self.parts
     }
 
     /// Returns the message of a frame that has all of it.
@@ -154,7 +160,7 @@ impl Arriving {
 /// What the message of a call begins with: where the caller awaits the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Back {
+pub(super) struct Back {
     door: U64,
     doors: [u8; doors::LENGTH],
     is_long: u8,
@@ -163,24 +169,43 @@ struct Back {
 
 const _: () = assert!(size_of::<Back>() == 28);
 
-/// Puts where the answer is awaited before the bytes of a session's call.
-pub(super) fn call(door: u64, doors: &Doors, session: &[u8]) -> Vec<u8> {
-    let (bytes, is_long) = doors.written();
-    let back = Back {
-        door: U64::new(door),
-        doors: bytes,
-        is_long: is_long.into(),
-        spare: 0,
-    };
-    [back.as_bytes(), session].concat()
+impl Back {
+    pub(super) fn new(door: u64, doors: &Doors) -> Self {
+        let (bytes, is_long) = doors.written();
+        Self {
+            door: U64::new(door),
+            doors: bytes,
+            is_long: is_long.into(),
+            spare: 0,
+        }
+    }
+
+    /// The number of the caller's frames.
+    pub(super) fn door(&self) -> u64 {
+        self.door.get()
+    }
+
+    /// Returns the message of a call, with the bytes of its session.
+    pub(super) fn before(&self, session: &[u8]) -> Vec<u8> {
+        [self.as_bytes(), session].concat()
+    }
 }
 
-/// Returns where the answer is awaited, and the bytes of the session's call.
-pub(super) fn read_call(message: &[u8]) -> Option<(u64, Doors, &[u8])> {
+impl fmt::Display for Back {
+    /// Writes all bytes, in hexadecimal.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_bytes()
+            .iter()
+            .try_for_each(|byte| write!(out, "{byte:02x}"))
+    }
+}
+
+/// Returns where the answer to a call is awaited, and the bytes of the session.
+pub(super) fn read_call(message: &[u8]) -> Option<(Back, Doors, &[u8])> {
     let (back, session) = Back::read_from_prefix(message).ok()?;
     let doors = Doors::read(back.doors, back.is_long == 1)?;
     let is_made_here = back.is_long <= 1 && back.spare == 0 && !doors.is_empty();
-    is_made_here.then_some((back.door.get(), doors, session))
+    is_made_here.then_some((back, doors, session))
 }
 
 #[cfg(test)]
@@ -213,11 +238,10 @@ mod tests {
             b"session",
         ]
         .concat();
-        assert_eq!(call(0x0102_0304_0506_0708, &doors, b"session"), golden);
-        assert_eq!(
-            read_call(&golden),
-            Some((0x0102_0304_0506_0708, doors, &b"session"[..]))
-        );
+        let back = Back::new(0x0102_0304_0506_0708, &doors);
+        assert_eq!(back.before(b"session"), golden);
+        assert_eq!(read_call(&golden), Some((back, doors, &b"session"[..])));
+        assert_eq!(back.to_string(), format!("08070605040302010a00010201bb{:028}", 0));
     }
 
     #[test]

@@ -47,6 +47,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_m
 const ANSWERED: usize = 256;
 /// Most own calls that are under way at once; others wait.
 const CALLING: usize = 64;
+/// How long a call that nothing answers keeps its place from those that wait.
+const TURN: Duration = Duration::from_secs(1);
 /// Length of the key before the card of a reply.
 const KEY: usize = 32;
 
@@ -79,6 +81,14 @@ impl Way {
     }
 }
 
+/// A member that is to be called.
+struct Wish {
+    to: PeerId,
+    doors: Doors,
+    /// When the call ends, of one that had begun.
+    until: Option<Time>,
+}
+
 /// An own call.
 struct Outgoing {
     to: PeerId,
@@ -90,6 +100,7 @@ struct Outgoing {
     arriving: Arriving,
     pause: Duration,
     next: Time,
+    begun: Time,
     until: Time,
     /// Why the last message could not be sent at all.
     trouble: Option<String>,
@@ -105,6 +116,8 @@ struct Incoming {
     arriving: Arriving,
     /// The caller's card, once it has arrived and was not changed.
     card: Option<Vec<u8>>,
+    /// The member that has sent it.
+    peer: Option<PeerId>,
 }
 
 /// A hello frame on its way out.
@@ -129,7 +142,7 @@ pub(super) struct Hellos {
     /// Our number of the acquaintance with each member: the same until it is forgotten.
     bonds: HashMap<PeerId, u64>,
     last_bond: u64,
-    waiting: VecDeque<(PeerId, Doors)>,
+    waiting: VecDeque<Wish>,
     calling: HashMap<u64, Outgoing>,
     answered: VecDeque<Incoming>,
     news: Vec<News>,
@@ -182,15 +195,17 @@ impl Hellos {
 
     /// Begins a call, unless there is one.
     pub(super) fn begin(&mut self, to: PeerId, doors: Doors) {
-        let is_waiting = self.waiting.iter().any(|(waiting, _)| *waiting == to);
+        let is_waiting = self.waiting.iter().any(|wish| wish.to == to);
         if !is_waiting && !self.is_calling(&to) {
-            self.waiting.push_back((to, doors));
+            let until = None;
+            self.waiting.push_back(Wish { to, doors, until });
         }
     }
 
     /// Forgets a member: a call to it ends, and a later one begins another acquaintance.
     pub(super) fn forget(&mut self, peer: &PeerId) {
         self.end_call(peer);
+        self.answered.retain(|known| known.peer != Some(*peer));
         self.bonds.remove(peer);
         self.news.retain(|news| !news.is_about(&Name::Peer(*peer)));
     }
@@ -207,7 +222,7 @@ impl Hellos {
 
     fn end_call(&mut self, peer: &PeerId) {
         self.calling.retain(|_, call| call.to != *peer);
-        self.waiting.retain(|(to, _)| to != peer);
+        self.waiting.retain(|wish| wish.to != *peer);
     }
 
     /// Takes the news since the last call, in order.
@@ -226,10 +241,12 @@ impl Hellos {
     /// Begins calls, repeats what is due, and ends calls whose time is over. `post` sends a frame, or returns
     /// why no rail can.
     pub(super) fn serve(&mut self, now: Time, post: &mut dyn FnMut(Post<'_>) -> Result<(), String>) {
+        self.make_room(now);
         while self.calling.len() < CALLING
-            && let Some((to, doors)) = self.waiting.pop_front()
+            && let Some(wish) = self.waiting.pop_front()
         {
-            if let Err(reason) = self.call(to, doors, now) {
+            let to = wish.to;
+            if let Err(reason) = self.call(wish, now) {
                 self.fail(to, reason);
             }
         }
@@ -255,10 +272,29 @@ impl Hellos {
         }
     }
 
-    fn call(&mut self, to: PeerId, doors: Doors, now: Time) -> Result<(), String> {
+    /// Calls that nothing has answered for a while begin again behind those that wait for their places.
+    fn make_room(&mut self, now: Time) {
+        if self.waiting.is_empty() || self.calling.len() < CALLING {
+            return;
+        }
+        let is_silent = |call: &Outgoing| call.awaited == Stage::Answer && now.since(call.begun) >= TURN;
+        let silent = self.calling.iter().find(|(_, call)| is_silent(call));
+        let silent = silent.map(|(number, _)| *number);
+        if let Some(call) = silent.and_then(|number| self.calling.remove(&number)) {
+            self.waiting.push_back(Wish {
+                to: call.to,
+                doors: call.way.doors,
+                until: Some(call.until),
+            });
+        }
+    }
+
+    fn call(&mut self, wish: Wish, now: Time) -> Result<(), String> {
+        let Wish { to, doors, until } = wish;
         let number = random::number().map_err(|error| error.to_string())?;
-        let mut session = self.session(Role::Caller, &to, now)?;
-        let message = frame::call(self.door(), &self.doors, &session.take_outgoing());
+        let back = frame::Back::new(self.door(), &self.doors);
+        let mut session = self.session(Role::Caller, &to, number, &back, now)?;
+        let message = back.before(&session.take_outgoing());
         let call = Outgoing {
             to,
             way: Way::new(door_of(&to), doors),
@@ -268,16 +304,26 @@ impl Hellos {
             arriving: Arriving::default(),
             pause: PAUSES.0,
             next: now,
-            until: now + self.limit,
+            begun: now,
+            until: until.unwrap_or(now + self.limit),
             trouble: None,
         };
         self.calling.insert(number, call);
         Ok(())
     }
 
-    /// A session in whose key the token of the callee is.
-    fn session(&self, role: Role, callee: &PeerId, now: Time) -> Result<Session, String> {
-        let mut terms = Terms::new(Some(base(callee).derive("hello")), PURPOSE, 0);
+    /// A session in whose key are the token of the callee, the number of the call, and where its answer goes:
+    /// under another number, or with another place, a call that was recorded is one with a wrong token.
+    fn session(
+        &self,
+        role: Role,
+        callee: &PeerId,
+        call: u64,
+        back: &frame::Back,
+        now: Time,
+    ) -> Result<Session, String> {
+        let key = base(callee).derive(&format!("hello {call:016x} {back}"));
+        let mut terms = Terms::new(Some(key), PURPOSE, 0);
         terms.handshake = self.limit;
         Session::new(role, &terms, now).map_err(|error| error.to_string())
     }
@@ -333,11 +379,11 @@ impl Hellos {
             }
             return;
         }
-        let Some((door, doors, call)) = frame.whole().and_then(frame::read_call) else {
+        let Some((back, doors, call)) = frame.whole().and_then(frame::read_call) else {
             self.counts.nonsense += 1;
             return;
         };
-        let Ok(mut session) = self.session(Role::Answerer, &self.own, now) else {
+        let Ok(mut session) = self.session(Role::Answerer, &self.own, frame.call, &back, now) else {
             return;
         };
         if session.receive(call).is_err() || session.outgoing().is_empty() {
@@ -346,11 +392,12 @@ impl Hellos {
         }
         let mut incoming = Incoming {
             call: frame.call,
-            way: Way::new(door, doors),
+            way: Way::new(back.door(), doors),
             last: (Stage::Answer, session.take_outgoing()),
             session,
             arriving: Arriving::default(),
             card: None,
+            peer: None,
         };
         let _ = send(
             frame.call,
@@ -372,7 +419,9 @@ impl Hellos {
         };
         let known = &mut self.answered[at];
         if known.last.0 == Stage::Reply {
-            let _ = send(known.call, &mut known.way, Stage::Reply, &known.last.1, post);
+            if frame.is_last() {
+                let _ = send(known.call, &mut known.way, Stage::Reply, &known.last.1, post);
+            }
             return;
         }
         if known.card.is_none() {
@@ -404,6 +453,7 @@ impl Hellos {
                     self.counts.unlike += 1;
                     return false;
                 };
+                known.peer = Some(peer);
                 if self.own < peer && self.is_calling(&peer) {
                     // This member's own call counts. Should it fail, the next repeated card is answered.
                     return true;
@@ -481,7 +531,13 @@ impl Hellos {
         }
         if frame.stage == Stage::Reply {
             match self.read_reply(&mut call) {
-                Ok(card) => self.news.push(News::Answered(card)),
+                Ok(card) => {
+                    // A call of that member that waited for this one to end does not count any more.
+                    let is_waiting = |known: &Incoming| known.last.0 != Stage::Reply;
+                    self.answered
+                        .retain(|known| known.peer != Some(call.to) || !is_waiting(known));
+                    self.news.push(News::Answered(card));
+                }
                 Err(reason) => self.fail(call.to, reason),
             }
             return;

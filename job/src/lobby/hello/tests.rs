@@ -243,6 +243,66 @@ fn what_was_recorded_opens_nothing_later() {
 }
 
 #[test]
+fn a_call_opens_nothing_under_another_number_or_with_another_place() {
+    let mut net = Network::new(vec![member(1), member(2)], Faults::default(), 7);
+    net.members[0].begin(id(2), doors(2));
+    let mut frames = Vec::new();
+    let mut post = |post: Post<'_>| {
+        frames.push(post.bytes.to_vec());
+        Ok(())
+    };
+    net.members[0].serve(Time::ZERO, &mut post);
+    // The number of the call, the number of the caller's frames, the first address.
+    for at in [0, frame::HEADER, frame::HEADER + 8] {
+        let mut bytes = frames[0].clone();
+        bytes[at] ^= 1;
+        let mut post = |_: Post<'_>| panic!("byte {at} was changed, and the call answered");
+        net.members[1].on_frame(&bytes, Time::ZERO, &mut post);
+    }
+    assert_eq!(net.members[1].counts().wrong_token, 3);
+    assert!(net.members[1].answered.is_empty());
+}
+
+#[test]
+fn a_card_that_was_kept_opens_nothing_later() {
+    let mut net = Network::new(vec![member(1), member(2)], Faults::default(), 8);
+    // Both call at once. The call of the lower one counts, and it keeps the other's card until then.
+    net.call(0, 2);
+    net.call(1, 1);
+    net.run(Time::ZERO + LIMIT * 2);
+    let (one, two) = (card_of(net.news(0)), card_of(net.news(1)));
+    assert_eq!(one.key.map(|key| *key.bytes()), two.key.map(|key| *key.bytes()));
+    // They forget each other. What was recorded of both calls comes again.
+    net.members[0].forget(&id(2));
+    net.members[1].forget(&id(1));
+    for (door, bytes) in std::mem::take(&mut net.seen) {
+        let mut post = |_: Post<'_>| Ok(());
+        let now = net.now;
+        let to = net.members.iter_mut().find(|member| member.door() == door);
+        to.unwrap().on_frame(&bytes, now, &mut post);
+    }
+    assert!(net.news(0).is_empty() && net.news(1).is_empty());
+}
+
+#[test]
+fn silent_members_do_not_keep_others_from_being_called() {
+    let mut net = Network::new(vec![member(1), member(2)], Faults::default(), 9);
+    for number in 0..2 * CALLING as u64 {
+        let mut random = [3; 24];
+        random[..8].copy_from_slice(&(number + 1).to_le_bytes());
+        net.members[0].begin(PeerId::new(3, &random), doors(3));
+    }
+    net.call(0, 2);
+    net.run(Time::ZERO + LIMIT / 2);
+    assert_eq!(card_of(net.news(0)).name, Name::Peer(id(2)));
+    // The others fail in their own time.
+    net.run(Time::ZERO + LIMIT * 2);
+    let failed = net.news(0);
+    assert_eq!(failed.len(), 2 * CALLING);
+    assert!(failed.iter().all(|news| matches!(news, News::Failed(..))));
+}
+
+#[test]
 fn another_token_is_not_answered() {
     let mut random = [2; 24];
     random[23] ^= 1;
