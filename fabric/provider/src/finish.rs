@@ -181,7 +181,8 @@ impl State {
             && let Some(endpoint) = self.endpoints.get_mut(operation.endpoint)
         {
             endpoint.under_way = endpoint.under_way.saturating_sub(1);
-            endpoint.accesses -= u32::from(operation.mark.is(Mark::ACCESS));
+            let is_access = u32::from(operation.mark.is(Mark::ACCESS));
+            endpoint.accesses = endpoint.accesses.saturating_sub(is_access);
         }
         let failure = self.failure(operation, error);
         self.report(operation, failure);

@@ -310,6 +310,9 @@ impl State {
     #[cold]
     fn look_and_keep(&mut self) {
         self.member.poll();
+        if self.member.pml().has_accesses() {
+            self.take_accesses();
+        }
         self.keep();
     }
 

@@ -3,7 +3,7 @@
 //! | level | ends when |
 //! |---|---|
 //! | injected, `FI_INJECT_COMPLETE` | the bytes were taken |
-//! | `FI_TRANSMIT_COMPLETE`, the default | no call of this process is needed any more for it to arrive: it is in the peer's memory, has left in one frame, or is with the peer's process |
+//! | `FI_TRANSMIT_COMPLETE`, the default | within a host it is in the peer's memory; of one frame, a rail has taken it; of more, it is with the peer's process |
 //! | `FI_DELIVERY_COMPLETE`, `FI_MATCH_COMPLETE` | a receive of the peer was matched with it |
 
 use doorbell_fabric::memory::{ConstLoan, Region};

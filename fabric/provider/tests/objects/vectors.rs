@@ -153,10 +153,10 @@ fn an_address_of_another_host_is_unreachable() {
         let opened = Opened::any(library);
         let vector = vector(&opened, FI_AV_MAP, 0);
         let mut name = addresses(1);
-        name[8] ^= 1;
-        name[6..8].fill(0);
+        name[24] ^= 1;
+        name[4..6].fill(0);
         let check = crc32c::crc32c(&name) as u16;
-        name[6..8].copy_from_slice(&check.to_le_bytes());
+        name[4..6].copy_from_slice(&check.to_le_bytes());
         let mut error = 0;
         let (count, numbers) = insert(&vector, &name, FI_SYNC_ERR, (&raw mut error).cast());
         assert_eq!((count, numbers[0], error), (0, FI_ADDR_NOTAVAIL, FI_EHOSTUNREACH));
@@ -213,8 +213,8 @@ fn an_address_as_a_text_has_no_token() {
         let text = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
         assert_eq!(length, text.len() + 1);
         assert!(text.starts_with("fi_doorbell://"), "{text}");
-        let token: String = name[24..40].iter().map(|byte| format!("{byte:02x}")).collect();
-        let number = u128::from_le_bytes(name[24..40].try_into().unwrap());
+        let token: String = name[40..56].iter().map(|byte| format!("{byte:02x}")).collect();
+        let number = u128::from_le_bytes(name[40..56].try_into().unwrap());
         assert!(
             !text.contains(&token) && !text.contains(&format!("{number:x}")),
             "{text}"
