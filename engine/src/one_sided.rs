@@ -126,7 +126,7 @@ impl World {
     /// let window = world.window(world.region(8)?.whole(), WindowAccess::ALL)?;
     /// let lock = window.remote();
     /// assert_eq!(world.compare_and_swap(lock, 0, 0u64, 7)?, 0); // taken
-    /// assert_eq!(world.compare_and_swap(lock, 0, 0u64, 9)?, 7); // somebody has it
+    /// assert_eq!(world.compare_and_swap(lock, 0, 0u64, 9)?, 7); // it is taken
     /// # Ok::<(), doorbell::Error>(())
     /// ```
     ///

@@ -125,10 +125,10 @@ fn what_the_owner_refuses_is_an_error_at_the_initiator() {
             (unknown.code(), reason(unknown)),
             ("one-sided", OperationError::UnknownKey)
         );
-        let mut nobody = target.to_bytes();
-        nobody[0] = 9;
-        let nobody = RemoteWindow::from_bytes(nobody);
-        assert_eq!(world.put(nobody, 0, b"x").unwrap_err().code(), "rank.unknown");
+        let mut absent = target.to_bytes();
+        absent[0] = 9;
+        let absent = RemoteWindow::from_bytes(absent);
+        assert_eq!(world.put(absent, 0, b"x").unwrap_err().code(), "rank.unknown");
         assert_eq!(world.flush(9).unwrap_err().code(), "rank.unknown");
         // There is no such operation.
         let undefined = world.accumulate(target, 0, Arithmetic::Band, &[1.0f64]);

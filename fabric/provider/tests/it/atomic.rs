@@ -679,8 +679,8 @@ fn refused_at_once(client: &Client) {
             assert_eq!(answer, -(errno as isize), "{flags:#x}");
         }
     }
-    let nobody = of_word(client, 77, FI_SUM, &word);
-    assert_eq!(nobody.call(0, 0, &mut room), -(FI_EINVAL as isize));
+    let unknown = of_word(client, 77, FI_SUM, &word);
+    assert_eq!(unknown.call(0, 0, &mut room), -(FI_EINVAL as isize));
 }
 
 #[test]
