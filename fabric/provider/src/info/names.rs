@@ -49,10 +49,10 @@ impl Place {
     }
 
     /// Returns the place as an address of this host in a family, or in either; `None` where the caller names
-    /// none.
+    /// none. A node without a service has no port, and names no member: it is refused where it is inserted.
     ///
     /// # Errors
-    /// A place that cannot be resolved, or of another host; one of a peer without a port.
+    /// A place that cannot be resolved, or of another host.
     pub(crate) fn resolve(&self, family: Option<Format>) -> Result<Option<SocketName>, Clash> {
         if self.node.is_none() && self.service.is_none() {
             return Ok(None);
@@ -63,9 +63,6 @@ impl Place {
             let possible = "an address of this host: a node and a port are no permission to contact another host, as the address of its endpoint is (fi_getname)";
             return Err(Clash::new("node", shown(&node()), possible));
         };
-        if name.port == 0 && !self.is_source {
-            return Err(Clash::new("service", "none", "a port beside the node"));
-        }
         Ok(Some(*name))
     }
 
@@ -250,7 +247,9 @@ mod tests {
         assert_eq!(refused(place(Some(c"192.0.2.77"), Some(c"9228"), false)), "node");
         assert_eq!(refused(place(Some(c"g00n13s"), Some(c"9228"), false)), "node");
         assert_eq!(refused(place(None, Some(c"no such service"), true)), "service");
-        assert_eq!(refused(place(Some(c"127.0.0.1"), None, false)), "service");
+        // A node alone has no port: it is refused where it is inserted, and not before.
+        let (_, without) = addresses(&place(Some(c"127.0.0.1"), None, false), None).unwrap();
+        assert_eq!(without.destination, unbound(Format::Ours));
         let clash = addresses(&Place::default(), Some(&mut hints(FI_ADDR_STR))).unwrap_err();
         assert_eq!(clash.hint, "info.addr_format");
         let wants = |length| Hints {
