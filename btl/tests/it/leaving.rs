@@ -206,7 +206,7 @@ fn frames_of_an_old_connection_are_a_strangers() {
         world.ends[0].btl.counters().dropped_unknown,
     );
     for _ in 0..20 {
-        send(&mut world, 1, to[1], b"to nobody");
+        send(&mut world, 1, to[1], b"to none");
         pass(&mut world, Duration::from_millis(1));
     }
     assert_eq!(world.ends[0].sink.total(), arrived);

@@ -60,7 +60,8 @@ impl Place {
         let found = self.look_up(family)?;
         let node = || self.node.as_deref().unwrap_or(c"").to_string_lossy();
         let Some(name) = found.iter().find(|name| is_here(name.ip)) else {
-            let possible = "an address of this host: a node and a port are no permission to contact another host, as the address of its endpoint is (fi_getname)";
+            let possible = "an address of this host: another host is contacted by the name of its endpoint \
+                            (fi_getname), and not by a node and a port";
             return Err(Clash::new("node", shown(&node()), possible));
         };
         Ok(Some(*name))
