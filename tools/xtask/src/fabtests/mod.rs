@@ -39,7 +39,9 @@ With --out-of-band the tests exchange addresses by a connection of their own, an
 
 Our provider is run with fabric/provider/fabtests.exclude, the others \
 with the exclude files of the tree. Exit status 1 when a \
-test fails over our provider; what fails over the others is shown and changes nothing.
+test fails over our provider; what fails over the others is shown and changes nothing. What the script counts as failed, although \
+one side did nothing but call fi_getinfo, which had no data, is shown as refused: where that is the server, or where the test is of \
+endpoints of another type than RDM.
 
 Examples:
   cargo xtask fabtests --from ~/src/libfabric

@@ -8,6 +8,10 @@ use serde::Serialize;
 pub(super) enum Verdict {
     Passed,
     Failed,
+    /// The provider does not offer what it needs: `fi_getinfo` had no data for one side, which did nothing
+    /// else. The script counts it as failed, since the other side waited for this one and ended in another
+    /// way.
+    Refused,
     /// The provider does not offer what it needs: both sides ended with FI_ENODATA or FI_ENOSYS.
     NotRun,
     /// A line of the exclude file matches its name.
@@ -23,7 +27,7 @@ pub(super) struct Test {
     pub(super) seconds: u64,
     /// Parts of it that it skipped, since a call is not there: the script counts the test as passed.
     pub(super) skipped_parts: usize,
-    /// The last lines that it printed, of one that failed.
+    /// The last lines that it printed, of one that failed or was refused.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) last_lines: Vec<String>,
 }
@@ -55,10 +59,10 @@ impl Test {
 /// Reads what the script printed.
 pub(super) fn read(text: &str) -> Vec<Test> {
     let mut tests: Vec<Test> = Vec::new();
-    let mut side: Vec<String> = Vec::new();
+    let mut printed = Printed::default();
     for line in text.lines() {
         if let Some(name) = line.strip_prefix("- name:") {
-            keep(&mut tests, &mut side);
+            printed.end(&mut tests);
             tests.push(Test {
                 name: without_provider(name.trim()),
                 result: Verdict::Failed,
@@ -70,29 +74,96 @@ pub(super) fn read(text: &str) -> Vec<Test> {
             match field(line) {
                 Some(("result", value)) => test.result = result(value),
                 Some(("time", value)) => test.seconds = value.parse().unwrap_or(0),
-                Some(_) => keep(&mut tests, &mut side),
+                Some((name, _)) => printed.begin(name),
                 None if line.starts_with("    ") => {
                     test.skipped_parts += line.matches("skipped because").count();
-                    side.push(line.trim().to_owned());
+                    printed.add(line.trim());
                 }
                 None => {}
             }
         }
     }
-    keep(&mut tests, &mut side);
+    printed.end(&mut tests);
     tests
 }
 
-/// Adds the last lines of one side of a test that failed.
-fn keep(tests: &mut [Test], side: &mut Vec<String>) {
-    side.retain(|line| !line.is_empty());
-    let first = side.len().saturating_sub(LINES);
-    if let Some(test) = tests.last_mut()
-        && test.result == Verdict::Failed
-    {
-        test.last_lines.extend(side.drain(first..));
+/// What the processes of a test printed: its server, and its clients.
+#[derive(Default)]
+struct Printed {
+    sides: Vec<Vec<String>>,
+}
+
+impl Printed {
+    /// Begins what a process printed: the server is the first one.
+    fn begin(&mut self, field: &str) {
+        if field.contains("_stdout") {
+            self.sides.push(Vec::new());
+        }
     }
-    side.clear();
+
+    fn add(&mut self, line: &str) {
+        if let Some(side) = self.sides.last_mut()
+            && !line.is_empty()
+        {
+            side.push(line.to_owned());
+        }
+    }
+
+    /// Judges a test that failed, and adds the last lines of each side to it.
+    fn end(&mut self, tests: &mut [Test]) {
+        let sides = std::mem::take(&mut self.sides);
+        let Some(test) = tests.last_mut().filter(|test| test.result == Verdict::Failed) else {
+            return;
+        };
+        if is_refused(test, &sides) {
+            test.result = Verdict::Refused;
+        }
+        for mut side in sides {
+            let first = side.len().saturating_sub(LINES);
+            test.last_lines.extend(side.drain(first..));
+        }
+    }
+}
+
+/// Whether a test that failed was only refused, which its own output has to show. A server names no peer, so
+/// what `fi_getinfo` refuses it is no address; of a test of RDM endpoints its clients must have noticed that
+/// it ended, since a rail that another process has is refused as well. A client may be refused an address:
+/// it counts where the test is of endpoints of another type, and its server, which waits for it first
+/// (`-E`), did nothing.
+fn is_refused(test: &Test, sides: &[Vec<String>]) -> bool {
+    let Some((server, clients)) = sides.split_first() else {
+        return false;
+    };
+    if is_refusal(server) {
+        return !test.is_rdm() || clients.iter().all(|client| is_left(client));
+    }
+    let did_nothing = server.iter().all(|line| line == "bind: Address already in use");
+    !test.is_rdm() && did_nothing && clients.iter().any(|client| is_refusal(client))
+}
+
+/// Whether a process did nothing but call `fi_getinfo`, which answered FI_ENODATA: any other line is the
+/// report of something that it did.
+fn is_refusal(lines: &[String]) -> bool {
+    lines.iter().any(|line| is_no_data(line))
+        && lines.iter().all(|line| is_no_data(line) || is_consequence(line))
+}
+
+/// Whether a process found its server gone, or was refused as well.
+fn is_left(lines: &[String]) -> bool {
+    const GONE: &str = "ret=-107 (Transport endpoint is not connected)";
+    let is_consequence = |line: &String| is_no_data(line) || line.ends_with(GONE) || is_consequence(line);
+    !lines.is_empty() && lines.iter().all(is_consequence)
+}
+
+fn is_no_data(line: &str) -> bool {
+    // `-k`: `fi_getinfo` answers without the mode, and the test ends by FI_ENODATA.
+    line.starts_with("fi_getinfo(): ") && line.ends_with("ret=-61 (No data available)")
+        || line.ends_with(": Provider disabled requested prefix mode.")
+}
+
+fn is_consequence(line: &str) -> bool {
+    let ends = [": FAIL", "error: No data available", ": Tests failed"];
+    ends.iter().any(|end| line.ends_with(end))
 }
 
 /// Returns a field of a test and its value: `  result: Pass`.
@@ -179,6 +250,60 @@ mod tests {
     fn tests_of_other_endpoints_and_those_that_have_to_fail_are_no_rdm_tests() {
         let is_rdm: Vec<_> = read(PRINTED).iter().map(Test::is_rdm).collect();
         assert_eq!(is_rdm, [true, false, true, false, false]);
+    }
+
+    /// A test that failed, with what its server and its client printed.
+    fn failed(test: &str, server: &[&str], client: &[&str]) -> Test {
+        let of = |lines: &[&str]| -> String { lines.iter().map(|line| format!("    {line}\n")).collect() };
+        let text = format!(
+            "- name:   {test} -p \"doorbell\"\n  result: Fail\n  time:   2\n  server_cmd: fi_x\n  server_stdout: |\n{}  \
+             client_cmd: fi_x 127.0.0.1\n  client_stdout: |\n{}",
+            of(server),
+            of(client)
+        );
+        read(&text).remove(0)
+    }
+
+    #[test]
+    fn a_test_whose_server_only_fi_getinfo_refused_is_told_from_a_failure() {
+        const NO_DATA: &str = "fi_getinfo(): common/shared.c:1101, ret=-61 (No data available)";
+        const GONE: &str =
+            "ft_sock_recv(): common/shared.c:4365, ret=-107 (Transport endpoint is not connected)";
+        let refused = failed(
+            "fi_av_xfer -e dgram",
+            &[NO_DATA, NO_DATA, "AV address removal: FAIL"],
+            &[GONE],
+        );
+        assert_eq!(refused.result, Verdict::Refused);
+        assert_eq!(refused.last_lines.len(), 4);
+        let of = |server: &[&str], client: &[&str]| failed("fi_rdm", server, client).result;
+        assert_eq!(of(&[NO_DATA], &[GONE]), Verdict::Refused);
+        let harness = "[error] fabtests:harness.c:487: Tests failed";
+        assert_eq!(of(&[NO_DATA, harness], &[NO_DATA, harness]), Verdict::Refused);
+        let prefix = "[error] fabtests:common/shared.c:1106: Provider disabled requested prefix mode.";
+        assert_eq!(of(&[prefix], &[GONE]), Verdict::Refused);
+        // Another process may have the server's rail.
+        assert_eq!(of(&[NO_DATA], &[]), Verdict::Failed);
+        assert_eq!(of(&[NO_DATA], &[GONE, "Segmentation fault"]), Verdict::Failed);
+        // A client names the server, so that its refusal may be one of an address.
+        assert_eq!(of(&[GONE], &[NO_DATA]), Verdict::Failed);
+        assert_eq!(of(&[], &[NO_DATA]), Verdict::Failed);
+        // A server that did something else, or nothing.
+        assert_eq!(
+            of(&[NO_DATA, "AV re-insertion address: PASS"], &[GONE]),
+            Verdict::Failed
+        );
+        assert_eq!(of(&[NO_DATA, GONE], &[GONE]), Verdict::Failed);
+        assert_eq!(of(&[], &[]), Verdict::Failed);
+        // Endpoints of another type than RDM, and a server that waits for its client first.
+        let of = |server: &[&str], client: &[&str]| failed("fi_cq_data -e msg", server, client).result;
+        assert_eq!(of(&[], &[NO_DATA, "error: No data available"]), Verdict::Refused);
+        assert_eq!(
+            of(&["bind: Address already in use"], &[NO_DATA]),
+            Verdict::Refused
+        );
+        assert_eq!(of(&[NO_DATA], &["Segmentation fault"]), Verdict::Refused);
+        assert_eq!(of(&[GONE], &[NO_DATA]), Verdict::Failed);
     }
 
     #[test]

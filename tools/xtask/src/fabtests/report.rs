@@ -30,6 +30,8 @@ pub(super) struct Row {
     provider: String,
     passed: usize,
     failed: usize,
+    /// Of these, the script counts each as failed: `fi_getinfo` refused the server.
+    refused: usize,
     not_run: usize,
     excluded: usize,
     /// Tests of RDM endpoints, and how many of them passed.
@@ -46,6 +48,7 @@ impl Row {
             provider: provider.to_owned(),
             passed: count(Verdict::Passed),
             failed: count(Verdict::Failed),
+            refused: count(Verdict::Refused),
             not_run: count(Verdict::NotRun),
             excluded: count(Verdict::Excluded),
             rdm: rdm().count(),
@@ -57,18 +60,17 @@ impl Row {
     /// Returns the counts in a line.
     pub(super) fn line(&self) -> String {
         format!(
-            "{} passed, {} failed, {} not run, {} excluded",
-            self.passed, self.failed, self.not_run, self.excluded
+            "{} passed, {} failed, {} refused, {} not run, {} excluded",
+            self.passed, self.failed, self.refused, self.not_run, self.excluded
         )
     }
 
-    fn failures(&self) -> impl Iterator<Item = &Test> {
-        self.tests.iter().filter(|test| test.result == Verdict::Failed)
+    fn ended(&self, result: Verdict) -> impl Iterator<Item = &Test> {
+        self.tests.iter().filter(move |test| test.result == result)
     }
 
     fn has_passed(&self, name: &str) -> bool {
-        let mut passed = self.tests.iter().filter(|test| test.result == Verdict::Passed);
-        passed.any(|test| test.name == name)
+        self.ended(Verdict::Passed).any(|test| test.name == name)
     }
 }
 
@@ -122,8 +124,9 @@ impl Report {
 
     pub(super) fn markdown(&self) -> String {
         let mut text = format!(
-            "fabtests {}, set {}, over libfabric {}{}\n\n| provider | passed | failed | not run | excluded | of RDM |\n\
-             |---|---|---|---|---|---|\n",
+            "fabtests {}, set {}, over libfabric {}{}\n\n\
+             | provider | passed | failed | refused | not run | excluded | of RDM |\n\
+             |---|---|---|---|---|---|---|\n",
             self.fabtests,
             self.set,
             self.libfabric,
@@ -133,15 +136,30 @@ impl Report {
             // Writing into memory cannot fail.
             _ = writeln!(
                 text,
-                "| {} | {} | {} | {} | {} | {} of {} |",
-                row.provider, row.passed, row.failed, row.not_run, row.excluded, row.rdm_passed, row.rdm
+                "| {} | {} | {} | {} | {} | {} | {} of {} |",
+                row.provider,
+                row.passed,
+                row.failed,
+                row.refused,
+                row.not_run,
+                row.excluded,
+                row.rdm_passed,
+                row.rdm
             );
         }
-        for row in &self.providers {
-            for test in row.failures() {
-                _ = writeln!(text, "\nfailed over {}: {}", row.provider, test.name);
-                for line in &test.last_lines {
-                    _ = writeln!(text, "    {line}");
+        for (result, word) in [
+            (Verdict::Failed, "failed"),
+            (
+                Verdict::Refused,
+                "refused by fi_getinfo, and counted as failed by the script,",
+            ),
+        ] {
+            for row in &self.providers {
+                for test in row.ended(result) {
+                    _ = writeln!(text, "\n{word} over {}: {}", row.provider, test.name);
+                    for line in &test.last_lines {
+                        _ = writeln!(text, "    {line}");
+                    }
                 }
             }
         }
@@ -183,7 +201,7 @@ mod tests {
             result,
             seconds: 1,
             skipped_parts: usize::from(name == "fi_cq_test"),
-            last_lines: if result == Verdict::Failed {
+            last_lines: if matches!(result, Verdict::Failed | Verdict::Refused) {
                 vec!["ret=-38".to_owned()]
             } else {
                 Vec::new()
@@ -209,13 +227,22 @@ mod tests {
         let ours = vec![
             test("fi_rdm", Verdict::Passed),
             test("fi_cq_test", Verdict::Passed),
+            test("fi_rdm_rma_trigger", Verdict::Refused),
         ];
         report.add(Row::new(OURS, ours));
         assert!(report.is_good());
         let text = report.markdown();
         assert!(text.contains("libfabric 2.6, between two hosts\n"), "{text}");
-        assert!(text.contains("| tcp | 0 | 1 | 0 | 0 | 0 of 1 |"), "{text}");
+        assert!(text.contains("| tcp | 0 | 1 | 0 | 0 | 0 | 0 of 1 |"), "{text}");
         assert!(text.contains("failed over tcp: fi_rdm\n    ret=-38\n"), "{text}");
+        assert!(
+            text.contains("| doorbell | 2 | 0 | 1 | 0 | 0 | 2 of 3 |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("by the script, over doorbell: fi_rdm_rma_trigger\n    ret=-38\n"),
+            "{text}"
+        );
         assert!(!text.contains("passed over another"), "{text}");
         assert!(
             text.contains("passed in part over doorbell: fi_cq_test skipped 1\n"),
@@ -230,6 +257,7 @@ mod tests {
             test("fi_rdm", Verdict::Failed),
             test("fi_rma_bw -e rdm", Verdict::NotRun),
             test("fi_msg", Verdict::NotRun),
+            test("fi_flood -e msg", Verdict::Refused),
         ];
         report.add(Row::new(OURS, here));
         let there = vec![
