@@ -49,6 +49,8 @@ Examples:
   cargo xtask fabtests --from ~/src/libfabric --provider shm --provider 'udp;ofi_rxd' --json target/fabtests.json
   cargo xtask fabtests --from ~/src/libfabric --provider doorbell --test fi_rdm_pingpong --rails shm,udp:lo
   cargo xtask fabtests --from ~/src/libfabric --two-hosts --rails xdp:v0
+  cargo xtask fabtests --from ~/src/libfabric --provider doorbell --set complex --ubertest fabric/provider/ubertest.test
+  cargo xtask fabtests --from ~/src/libfabric --provider doorbell --set short --test fi_rdm_ --arguments '-c sread'
   cargo xtask fabtests --from ~/src/fabtests-1.17.0 --libfabric /opt/libfabric";
 
 /// The name of our provider.
@@ -80,6 +82,13 @@ pub(crate) struct Options {
     /// The tests exchange addresses by a connection of their own
     #[arg(long)]
     out_of_band: bool,
+    /// Arguments that server and client of each test get besides
+    #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true)]
+    arguments: Option<String>,
+    /// The file for fi_ubertest over our provider, instead of the one that libfabric has for shm (sets
+    /// complex and all)
+    #[arg(long, value_name = "FILE")]
+    ubertest: Option<PathBuf>,
     /// What one test may take, in seconds
     #[arg(long, value_name = "S", default_value_t = 120)]
     limit: u32,
@@ -151,6 +160,8 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
             limit: options.limit,
             hosts: hosts.as_ref(),
             out_of_band: options.out_of_band,
+            arguments: options.arguments.as_deref(),
+            ubertest: options.ubertest.as_deref(),
         };
         let row = Row::new(name, sitting.run()?);
         eprintln!("  {}", row.line());

@@ -69,6 +69,10 @@ pub(super) struct Sitting<'a> {
     pub(super) hosts: Option<&'a TwoHosts>,
     /// Whether the tests exchange their addresses by a connection of their own.
     pub(super) out_of_band: bool,
+    /// Arguments that server and client of each test get besides.
+    pub(super) arguments: Option<&'a str>,
+    /// The file for fi_ubertest, where it is not the one that libfabric has for shm.
+    pub(super) ubertest: Option<&'a Path>,
 }
 
 /// What the whole script may take: it has a limit for each test.
@@ -99,12 +103,18 @@ impl Sitting<'_> {
         if self.out_of_band {
             command.arg("-b");
         }
+        if let Some(arguments) = self.arguments {
+            command.args(["-C", arguments, "-L", arguments]);
+        }
         command.arg(self.provider).current_dir(&folder);
         if self.hosts.is_some() {
             // The server's host and the client's.
             command.args([Host::B, Host::A].map(Host::address));
         }
         command.env("LD_LIBRARY_PATH", &self.built.library);
+        // Debian's libfabric needs libinfinipath, which catches signals from when it is loaded: over no
+        // provider would a process of `sighandler_test` end by SIGINT.
+        command.env("IPATH_NO_BACKTRACE", "1");
         let name = format!(
             "{}-{}-over-{}{}",
             self.provider,
@@ -162,12 +172,13 @@ impl Sitting<'_> {
         Ok(empty)
     }
 
-    /// Returns a file for fi_ubertest: the one of shm, for our provider.
+    /// Returns a file for fi_ubertest: the one that is given, else the one of shm, for our provider.
     fn ubertest(&self, folder: &Path) -> Result<PathBuf, Error> {
-        let theirs = self.built.tests.join("test_configs/shm/quick.test");
-        let text = std::fs::read_to_string(&theirs).map_err(Error::file("read", &theirs))?;
+        let shm = self.built.tests.join("test_configs/shm/quick.test");
+        let theirs = self.ubertest.unwrap_or(&shm);
+        let text = std::fs::read_to_string(theirs).map_err(Error::file("read", theirs))?;
         let ours = folder.join(format!("{}.test", self.provider));
-        let text = text.replace("prov_name: shm", &format!("prov_name: {}", self.provider));
+        let text = of_provider(&text, self.provider, self.hosts.is_some());
         std::fs::write(&ours, text).map_err(Error::file("write", &ours))?;
         Ok(ours)
     }
@@ -189,6 +200,18 @@ impl Sitting<'_> {
         command.args(["sh", "-c", INSIDE, "sh"]);
         Ok(command)
     }
+}
+
+/// Returns a file of fi_ubertest for a provider. Its two processes exchange their endpoints' names, but call
+/// `fi_getinfo` with a node all the same: the server's, unless the file has one. Between hosts that is a
+/// node of another host for the client, which our provider refuses, so each side names its own.
+fn of_provider(text: &str, provider: &str, two_hosts: bool) -> String {
+    let node = if two_hosts { "node: 127.0.0.1,\n\t" } else { "" };
+    let line = |line: &str| match line.trim_start().starts_with("prov_name:") {
+        true => format!("\t{node}prov_name: {provider},\n"),
+        false => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
 }
 
 /// Returns the script without the tests that are not chosen: each is a line of an array,
@@ -217,6 +240,20 @@ mod tests {
         assert_eq!(
             text,
             "#!/bin/bash\nunit_tests=(\n\t\"fi_rdm -U\"\n\t\"fi_rdm\"\n)\necho \"$1\" done\n"
+        );
+    }
+
+    #[test]
+    fn a_file_of_another_provider_names_ours_and_a_node_of_each_host() {
+        let text = "{\n\tprov_name: shm,\n\ttest_class: [\n\t\tFT_CAP_MSG,\n\t],\n},\n";
+        let rest = "\ttest_class: [\n\t\tFT_CAP_MSG,\n\t],\n},\n";
+        assert_eq!(
+            of_provider(text, "doorbell", false),
+            format!("{{\n\tprov_name: doorbell,\n{rest}")
+        );
+        assert_eq!(
+            of_provider(text, "doorbell", true),
+            format!("{{\n\tnode: 127.0.0.1,\n\tprov_name: doorbell,\n{rest}")
         );
     }
 
