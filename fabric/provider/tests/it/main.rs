@@ -20,4 +20,5 @@ mod pair;
 mod pingpong;
 mod rma;
 mod tagged;
+mod threads;
 mod waits;
