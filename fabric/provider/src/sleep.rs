@@ -21,6 +21,7 @@ use rustix::io::Errno as System;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 
 use crate::bell::Bell;
+use crate::cq::Outlet;
 use crate::domain::{Domain, State};
 use crate::errno::{Answer, Errno, Result};
 use crate::wait::{WaitKind, WaitSet};
@@ -389,6 +390,8 @@ impl State {
     /// Has the member's peers ring from now on. Returns whether a sleep may begin; not when there is work.
     fn arm(&mut self) -> bool {
         self.keep_member();
+        // What ended in that pass is in its queue, or counted, before the sleep: it rings.
+        self.drain(&mut Outlet::closed());
         let Some(watch) = &self.arming.watch else {
             return false;
         };

@@ -268,6 +268,59 @@ fn a_descriptor_becomes_readable_by_a_message() {
     );
 }
 
+/// Waits for an entry on the descriptor of the queue, as an event loop does.
+fn next_by_descriptor(client: &Client, descriptor: c_int) -> usize {
+    loop {
+        let mut ids = [client.queue.0.cast()];
+        // SAFETY: the fabric and the queue are open.
+        match unsafe { fi_trywait(client.fabric.0, ids.as_mut_ptr(), 1) } {
+            0 => {
+                let mut one = [libc::pollfd {
+                    fd: descriptor,
+                    events: libc::POLLIN,
+                    revents: 0,
+                }];
+                // SAFETY: one descriptor.
+                let count = unsafe { libc::poll(one.as_mut_ptr(), 1, 10_000) };
+                assert_eq!(count, 1, "nothing has come");
+            }
+            again => assert_eq!(again, -FI_EAGAIN),
+        }
+        if let Some(found) = client.read() {
+            return found.entry().op_context.addr();
+        }
+    }
+}
+
+#[test]
+fn a_descriptor_becomes_readable_by_the_end_of_a_long_message() {
+    run(
+        "waits::a_descriptor_becomes_readable_by_the_end_of_a_long_message",
+        |mut role, library| {
+            let wants = Wants {
+                wait: FI_WAIT_FD,
+                ..Wants::default()
+            };
+            let client = Client::meet(&mut role, library, &wants);
+            let descriptor = descriptor(client.queue.0);
+            // Its bytes are copied in the last pass before the sleep, too.
+            let bytes = pattern(256 << 10, 3);
+            for turn in 0..50 {
+                if role.is_first() == (turn % 2 == 0) {
+                    client.post(&bytes, None, 5);
+                    assert_eq!(next_by_descriptor(&client, descriptor), 5);
+                } else {
+                    let mut room = Room::new(bytes.len());
+                    client.receive(&mut room, None, FI_ADDR_UNSPEC, 4);
+                    assert_eq!(next_by_descriptor(&client, descriptor), 4);
+                    assert!(room.bytes() == bytes, "turn {turn}");
+                }
+            }
+            role.meet(&client);
+        },
+    );
+}
+
 /// Waits on a set, for a minute at most.
 fn wait(set: &Object<fid_wait>) -> c_int {
     // SAFETY: the set is open.
