@@ -35,7 +35,7 @@ use doorbell_xdp::XdpRail;
 
 use fault_rail::FaultRail;
 pub use find::discover;
-pub use find::{open_all, reason_of, way};
+pub use find::{leading_out, open_all, reason_of, udp_rails, way};
 pub use manage::{Manage, ManageDriver};
 
 use crate::config::Config;

@@ -43,6 +43,7 @@ mod peer;
 mod peer_numbers;
 mod ports;
 mod route;
+mod routed;
 mod static_address;
 #[allow(unsafe_code)]
 mod sys;
@@ -66,6 +67,7 @@ pub use peer::UDP_RAIL_KINDS;
 pub use peer_numbers::{PeerNumbers, put_peer};
 pub use ports::{bind, claim, unbound};
 pub use route::{NextHop, NoRoute, is_own, network, next_hop_to, place};
+pub use routed::routed;
 pub use static_address::{PORT, StaticAddress, network_of};
 pub use sys::{InterfaceState, bind_to_device};
 pub use zero_copy::{has_zero_copy, zero_copy_pieces};

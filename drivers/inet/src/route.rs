@@ -347,7 +347,7 @@ fn is_hardware(driver: &str) -> bool {
     !driver.is_empty() && !PARAVIRTUAL.contains(&driver)
 }
 
-fn name_of(index: u32) -> String {
+pub(crate) fn name_of(index: u32) -> String {
     let name = probe_socket().and_then(|socket| Ok(netdevice::index_to_name(&socket, index)?));
     name.unwrap_or_else(|_| format!("interface {index}"))
 }
@@ -361,7 +361,7 @@ struct Route {
 }
 
 /// Size of `rtmsg`.
-const ROUTE: usize = 12;
+pub(crate) const ROUTE: usize = 12;
 /// A gateway of another family (linux/rtnetlink.h).
 const RTA_VIA: u16 = 18;
 

@@ -1,7 +1,7 @@
 //! Domains: one member of the fabric each, and everything that is opened on it.
 
 use std::cell::UnsafeCell;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::io;
 use std::ptr;
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ use crate::errno::{Answer, Errno, Result};
 use crate::events::Watched;
 use crate::fabric::{self, Fabric};
 use crate::fence::{Fence, guard};
-use crate::info::offer;
+use crate::info::sets;
 use crate::member::Member;
 use crate::mr;
 use crate::object::{self, Head, Held, Object, Uses, give, publish, take_back};
@@ -41,6 +41,8 @@ pub(crate) struct Domain {
     _fabric: Held<Fabric>,
     /// The API level of the client.
     level: Level,
+    /// Its rail set, which is its name.
+    rails: CString,
     /// Whether keys of registrations are chosen here.
     chooses_keys: bool,
     /// Whether peers name registered memory by its virtual addresses, and not by offsets.
@@ -217,6 +219,11 @@ impl Domain {
         })
     }
 
+    /// Returns its rail set, which is its name.
+    pub(crate) fn rails(&self) -> &CStr {
+        &self.rails
+    }
+
     /// Whether keys of registrations are chosen here, and not by the client.
     pub(crate) fn chooses_keys(&self) -> bool {
         self.chooses_keys
@@ -317,6 +324,7 @@ unsafe fn enter(
         errno_of(&error)
     };
     let config = params::config().map_err(refuse)?;
+    let config = wanted.with_rails(&config)?;
     let member = wanted.enter(&config).map_err(refuse)?;
     let object = Domain::of_member(fabric, &wanted, &config, member, context);
     object.start_thread()?;
@@ -346,6 +354,7 @@ impl Domain {
             fence: Fence::new(),
             _fabric: Held::new(fabric),
             level: fabric.level(),
+            rails: CString::new(sets::name_of(config)).unwrap_or_default(),
             chooses_keys: wanted.mr_mode & FI_MR_PROV_KEY != 0 || wanted.mr_mode == FI_MR_BASIC,
             names_addresses: wanted.mr_mode & FI_MR_VIRT_ADDR != 0 || wanted.mr_mode == FI_MR_BASIC,
             names: OwnNames::new(wanted.format, wanted.source.as_ref()),
@@ -379,6 +388,7 @@ impl Domain {
     pub(crate) fn simulated(fabric: &Fabric, config: &Config, member: Member) -> *mut fid_domain {
         let wanted = Wanted {
             threading: FI_THREAD_DOMAIN,
+            rails: None,
             mr_mode: 0,
             is_automatic: false,
             format: Format::Ours,
@@ -409,6 +419,8 @@ fn errno_of(error: &doorbell_job::Error) -> Errno {
 /// What a domain is opened with, of an entry of fi_getinfo(3).
 struct Wanted {
     threading: fi_threading,
+    /// The name of the domain, which is its rail set.
+    rails: Option<CString>,
     /// Progress of either kind is to be made while the client makes no calls.
     is_automatic: bool,
     mr_mode: c_int,
@@ -421,7 +433,7 @@ impl Wanted {
     /// `info` is null, or an entry with its attributes.
     ///
     /// # Errors
-    /// `FI_EINVAL` for an entry without attributes of the domain, or of another rail set.
+    /// `FI_EINVAL` for an entry without attributes of the domain.
     unsafe fn read(info: *const fi_info) -> Result<Self> {
         // SAFETY: null, or an entry, whose fields all releases have.
         let attributes = unsafe { taken_entry(info) }.ok_or(Errno(FI_EINVAL))?;
@@ -435,10 +447,8 @@ impl Wanted {
         let mr_mode = unsafe { (*attributes).mr_mode };
         // SAFETY: as above.
         let name = unsafe { (*attributes).name };
-        if !name.is_null() {
-            // SAFETY: not null, so a text that ends with a zero byte.
-            check_rails(unsafe { CStr::from_ptr(name) })?;
-        }
+        // SAFETY: not null, so a text that ends with a zero byte.
+        let rails = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_owned());
         // SAFETY: an entry, since it has attributes.
         let format = match unsafe { (*info).addr_format } {
             FI_FORMAT_UNSPEC => Format::Ours,
@@ -446,11 +456,23 @@ impl Wanted {
         };
         Ok(Self {
             threading,
+            rails,
             is_automatic: control == FI_PROGRESS_AUTO || data == FI_PROGRESS_AUTO,
             mr_mode,
             format,
             // SAFETY: an entry with its addresses.
             source: unsafe { source_of(info) },
+        })
+    }
+
+    /// Returns the settings with the rails that the domain is to have.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for rails that cannot be used, and for others than the settings name.
+    fn with_rails(&self, config: &Config) -> Result<Config> {
+        sets::of_domain(config, self.rails.as_deref()).map_err(|reason| {
+            log::warn(FI_LOG_DOMAIN, &format!("fi_domain: {reason}"));
+            Errno(FI_EINVAL)
         })
     }
 
@@ -479,28 +501,6 @@ impl Wanted {
             result => result,
         }
     }
-}
-
-/// Checks that an entry is of the rail set that the settings name.
-///
-/// # Errors
-/// `FI_EINVAL` for another one.
-fn check_rails(name: &CStr) -> Result<()> {
-    let config = params::config().map_err(|error| {
-        log::warn(FI_LOG_DOMAIN, &format!("fi_domain: {}", error.sentence()));
-        Errno(FI_EINVAL)
-    })?;
-    let ours = offer::rail_set(&config);
-    if name.to_bytes() == ours.as_bytes() {
-        return Ok(());
-    }
-    log::info(FI_LOG_DOMAIN, || {
-        let name = name.to_string_lossy();
-        format!(
-            "fi_domain: the entry is of the rails {name}, and the settings name {ours}: call fi_getinfo again"
-        )
-    });
-    Err(Errno(FI_EINVAL))
 }
 
 /// Returns the source address of an entry, if it has one.

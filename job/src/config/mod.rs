@@ -31,8 +31,8 @@ pub use fault::{Fault, Faults, When};
 pub use setting::{Origin, Setting};
 pub use unknown::warned_variables;
 pub use value::{
-    ControlPolicy, CounterPlace, IpFamily, Launch, Mode, Protocol, Rails, Resume, Size, UsnicCommandWay,
-    UsnicCommands, UsnicControl, Wait, XdpMode,
+    ControlPolicy, CounterPlace, IpFamily, Launch, Mode, OfiNetwork, Protocol, Rails, Resume, Size,
+    UsnicCommandWay, UsnicCommands, UsnicControl, Wait, XdpMode,
 };
 
 pub(crate) use bounds::mac;
@@ -197,6 +197,11 @@ settings! {
     counters: Seeing {
         place: CounterPlace = CounterPlace::Memory, "DOORBELL_COUNTERS",
             "Where a rank's counters can be read while it runs; memory leaves no file behind.";
+    }
+    /// The libfabric provider, whose domains are members without a job.
+    ofi: OfiSection {
+        network: OfiNetwork = OfiNetwork::Off, "DOORBELL_OFI_NETWORK",
+            "Which rails to other hosts the libfabric provider offers first where no rails are named: none, or those of all interfaces that routes lead to.";
     }
     /// The shared-memory rail.
     shm: Shm {

@@ -330,6 +330,16 @@ words! {
 }
 
 words! {
+    /// The rails to other hosts that the libfabric provider offers first where none are named.
+    OfiNetwork {
+        /// None: they are used by those who name them.
+        Off = "off",
+        /// The udp rails of all interfaces that routes lead to.
+        Routes = "routes",
+    }
+}
+
+words! {
     /// What follows when the control plane has lost a rank, or this rank's lifeline.
     ControlPolicy {
         /// Operations that need a lost rank end with an error; without a lifeline, all others are lost.

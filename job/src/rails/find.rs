@@ -109,6 +109,24 @@ pub fn discover(config: &Config) -> Discovery {
     )
 }
 
+/// Returns the udp rails that can be used, one for each interface, as [`discover`] lists them; nothing else
+/// is looked for. None where the interfaces cannot be listed.
+pub fn udp_rails(config: &Config) -> Vec<RailName> {
+    let udp = UdpDriver {
+        config: udp_config(config),
+    };
+    let found = doorbell_fabric::discover::discover(&[&udp], &[]);
+    found.usable().map(|usable| usable.rail.clone()).collect()
+}
+
+/// Returns those of the rails, which are named by their interfaces, that lead to other hosts, as far as the
+/// routes show it. None where the routes cannot be listed.
+pub fn leading_out(config: &Config, rails: &[RailName]) -> Vec<RailName> {
+    let routed = doorbell_inet::routed(udp_config(config).family).unwrap_or_default();
+    let leads_out = |rail: &&RailName| routed.iter().any(|name| name == rail.object());
+    rails.iter().filter(leads_out).cloned().collect()
+}
+
 /// Returns how the system would route frames of a rail that is not open to `address`; `None` for rails that
 /// it does not route.
 pub fn way(name: &RailName, config: &Config, address: &RailAddress) -> Option<Result<String, String>> {

@@ -26,8 +26,8 @@ pub(crate) fn answer(hints: Option<&Hints>, entry: &Entry, level: Level) -> Attr
     choose(&mut answer.domain.control_progress, asked.domain.control_progress);
     choose(&mut answer.domain.data_progress, asked.domain.data_progress);
     choose(&mut answer.domain.av_type, asked.domain.av_type);
-    answer.domain.mr_mode = match hints.open_modes {
-        Some(modes) if is_bits(asked.domain.mr_mode, level) => modes,
+    answer.domain.mr_mode = match &hints.open {
+        Some(open) if is_bits(asked.domain.mr_mode, level) => open.modes,
         _ => mr_mode(asked.domain.mr_mode, answer.info.caps, level),
     };
     answer.domain.tclass = asked.domain.tclass;

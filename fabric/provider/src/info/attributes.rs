@@ -225,8 +225,17 @@ pub(crate) struct Hints {
     pub(crate) handles: Handles,
     /// The first hint whose object is none of this provider's.
     pub(crate) foreign_object: Option<&'static str>,
-    /// The modes of registration of the open domain, if there is one: it cannot have others.
-    pub(crate) open_modes: Option<u64>,
+    /// The open domain, if there is one: the answer is of its rails and modes.
+    pub(crate) open: Option<OpenDomain>,
+}
+
+/// What an open domain cannot change any more.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenDomain {
+    /// Its rail set, which is its name.
+    pub(crate) rails: CString,
+    /// The modes of registration that it was opened with.
+    pub(crate) modes: u64,
 }
 
 /// Open objects of an entry.
@@ -260,14 +269,17 @@ impl Handles {
             .find_map(|(hint, is_foreign)| is_foreign.then_some(hint))
     }
 
-    /// Returns the modes of registration of the domain, if it is one of ours.
+    /// Returns what the domain is, if it is one of ours.
     ///
     /// # Safety
     /// The domain is null or an open object of any provider.
-    unsafe fn modes(self) -> Option<u64> {
+    unsafe fn open_domain(self) -> Option<OpenDomain> {
         // SAFETY: by the contract of this function; the reference ends here.
-        let domain = unsafe { find::<Domain>(self.domain.cast()) };
-        domain.ok().map(Domain::registration_modes)
+        let domain = unsafe { find::<Domain>(self.domain.cast()) }.ok()?;
+        Some(OpenDomain {
+            rails: domain.rails().to_owned(),
+            modes: domain.registration_modes(),
+        })
     }
 }
 
@@ -291,6 +303,12 @@ impl Default for Handles {
 }
 
 impl Hints {
+    /// Returns the name of the domain that the answer is to be of: that of the hints, or of the open one.
+    pub(crate) fn domain(&self) -> Option<&CStr> {
+        let open = self.open.as_ref().map(|open| open.rails.as_c_str());
+        self.domain_name.as_deref().or(open)
+    }
+
     /// Reads a caller's hints, as far as its level has them.
     ///
     /// # Safety
@@ -347,7 +365,7 @@ impl Hints {
             // SAFETY: null, or open objects of the caller.
             foreign_object: unsafe { handles.foreign() },
             // SAFETY: as above.
-            open_modes: unsafe { handles.modes() },
+            open: unsafe { handles.open_domain() },
         }))
     }
 }

@@ -6,8 +6,9 @@
 //!           offer::entries ──────┴── answer ──► Attributes ── write ──► fi_info
 //! ```
 //!
-//! `attributes` has the table of all fields: where each is in libfabric's structures, since which release,
-//! and by which rule a hint of it is judged. Reading, checking and writing follow from the table.
+//! An entry is one rail set (`sets`). `attributes` has the table of all fields: where each is in libfabric's
+//! structures, since which release, and by which rule a hint of it is judged. Reading, checking and writing
+//! follow from the table.
 
 mod answer;
 mod attributes;
@@ -15,6 +16,7 @@ mod list;
 pub(crate) mod names;
 pub(crate) mod offer;
 mod rules;
+pub(crate) mod sets;
 #[cfg(test)]
 mod tests;
 
@@ -74,7 +76,8 @@ fn find(level: Level, place: &names::Place, mut hints: Option<&mut attributes::H
     let hints = hints.as_deref();
     let mut list = list::List::new();
     let mut clash = None;
-    for entry in offer::entries(&config)? {
+    let wanted = hints.and_then(attributes::Hints::domain);
+    for entry in offer::entries(&config, wanted)? {
         match rules::check(hints, &entry, level) {
             Ok(()) => {
                 let mut answer = answer::answer(hints, &entry, level);

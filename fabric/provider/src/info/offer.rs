@@ -1,11 +1,12 @@
 //! What is offered.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 
 use doorbell_job::Config;
 use libfabric_sys::*;
 
 use super::attributes::{Attributes, DomainAttributes, Ep, FabricAttributes, Info, Rx, Tx};
+use super::sets;
 use crate::ep::{flags, limits};
 use crate::errno::{Errno, Result};
 use crate::log;
@@ -90,14 +91,36 @@ pub(crate) struct Entry {
     pub(crate) usual: Attributes,
 }
 
-/// Returns the entries, in the order of preference: the set that the user named, alone, else shared memory.
+/// Returns the entries, in the order of preference: one for each rail set ([`sets::offered`]). `wanted` is
+/// the name of a domain, where the hints have one.
 ///
 /// # Errors
 /// `FI_ENODATA` where a rail that was named cannot be used.
-pub(crate) fn entries(config: &Config) -> Result<Vec<Entry>> {
-    check_rails(config)?;
-    let domain = CString::new(rail_set(config)).map_err(|_| Errno(FI_ENODATA))?;
-    Ok(vec![entry(domain, ordered(config))])
+pub(crate) fn entries(config: &Config, wanted: Option<&CStr>) -> Result<Vec<Entry>> {
+    let sets = sets::offered(config, wanted).map_err(|reason| {
+        log::warn(FI_LOG_CORE, &reason);
+        Errno(FI_ENODATA)
+    })?;
+    let each = sets.iter().enumerate().map(|(at, set)| {
+        let domain = CString::new(sets::name_of(set)).map_err(|_| Errno(FI_ENODATA))?;
+        let mut entry = entry(domain, ordered(set));
+        if at > 0 {
+            entry.be_unlike();
+        }
+        Ok(entry)
+    });
+    each.collect()
+}
+
+impl Entry {
+    /// Makes the entry unlike the first one of its list: Open MPI deals entries that are alike out to the
+    /// ranks of a host, in turns, and compares the longest messages, but not the names of domains
+    /// (`opal_common_ofi_select_provider`). So it takes the first one.
+    fn be_unlike(&mut self) {
+        for attributes in [&mut self.most, &mut self.usual] {
+            attributes.ep.max_msg_size -= 1;
+        }
+    }
 }
 
 /// Returns how many bytes a read or a write may have that is done at its turn, in order with all others: what
@@ -115,40 +138,6 @@ fn ordered(config: &Config) -> u64 {
     let window = config.pml.unexpected.get().0 / 4;
     let most = by_rails.min(eager.saturating_sub(FRONT));
     most.min(window.saturating_sub(FRONT)) as u64
-}
-
-/// Returns the rail set that the settings name, as the name of a domain.
-pub(crate) fn rail_set(config: &Config) -> String {
-    let names = &config.rails.list.get().0;
-    if names.is_empty() {
-        return "shm".to_owned();
-    }
-    let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-    names.join("+")
-}
-
-/// Refuses rails that were named and cannot be used, with the reason.
-fn check_rails(config: &Config) -> Result<()> {
-    let list = &config.rails.list;
-    if list.get().0.is_empty() {
-        return Ok(());
-    }
-    let found = doorbell_job::discover(config);
-    for (at, name) in list.get().0.iter().enumerate() {
-        let reason = if name.kind() == "ofi" {
-            format!("`{name}` would be this provider under itself: it has no rails over libfabric")
-        } else if list.get().0[..at].contains(name) {
-            format!("`{name}` is named twice")
-        } else {
-            match found.named(name) {
-                Ok(_) => continue,
-                Err(error) => error.to_string(),
-            }
-        };
-        log::warn(FI_LOG_CORE, &format!("{}: {reason}", list.origin()));
-        return Err(Errno(FI_ENODATA));
-    }
-    Ok(())
 }
 
 /// Returns the entry of a rail set, on which reads and writes of up to `ordered` bytes are done in order.

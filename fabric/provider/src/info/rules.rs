@@ -167,15 +167,22 @@ pub(crate) fn check(hints: Option<&Hints>, entry: &Entry, level: Level) -> Resul
             entry.domain.to_string_lossy(),
         ));
     }
+    if let Some(open) = hints.open.as_ref().filter(|open| open.rails != entry.domain) {
+        return Err(Clash::new(
+            "domain_attr.domain",
+            format!("a domain of {}", open.rails.to_string_lossy()),
+            format!("one of {}", entry.domain.to_string_lossy()),
+        ));
+    }
     for rule in RULES {
         rule.check(&hints.attributes, &entry.most, level)?;
     }
     let offered = hints.attributes.domain.mr_mode;
-    match hints.open_modes {
-        Some(modes) if modes & !offered_bits(offered) != 0 => Err(Clash::new(
+    match &hints.open {
+        Some(open) if open.modes & !offered_bits(offered) != 0 => Err(Clash::new(
             "domain_attr.mr_mode",
             format!("{offered:#x}"),
-            format!("no less than {modes:#x}, as the open domain has"),
+            format!("no less than {:#x}, as the open domain has", open.modes),
         )),
         _ => Ok(()),
     }

@@ -75,8 +75,8 @@ fn tagged_messages() {
     );
 }
 
-/// Runs it between two hosts, over these rails and the settings of both programs.
-fn between_hosts(test: &str, rails: &str, arguments: &[&str]) {
+/// Runs it between two hosts, over rails that this variable of both programs names, or an argument.
+fn between_hosts(test: &str, (variable, value): (&str, &str), arguments: &[&str]) {
     if let Some(reason) = doorbell_testing::skip::lacking("fi_pingpong", "libfabric-bin") {
         return doorbell_testing::skipped(test, &reason);
     }
@@ -88,7 +88,8 @@ fn between_hosts(test: &str, rails: &str, arguments: &[&str]) {
             .args(arguments)
             .args(peer);
         variables(&mut command)
-            .env("FI_DOORBELL_RAILS", rails)
+            .env_remove("DOORBELL_RAILS")
+            .env(variable, value)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         lab.inside(host, || command.spawn().unwrap())
@@ -108,7 +109,7 @@ fn between_hosts(test: &str, rails: &str, arguments: &[&str]) {
 fn messages_between_hosts() {
     between_hosts(
         "pingpong::messages_between_hosts",
-        "shm,udp:v0",
+        ("FI_DOORBELL_RAILS", "shm,udp:v0"),
         &["-I", "20", "-S", "all"],
     );
 }
@@ -117,7 +118,25 @@ fn messages_between_hosts() {
 fn tagged_messages_between_hosts() {
     between_hosts(
         "pingpong::tagged_messages_between_hosts",
-        "udp:v0",
+        ("FI_DOORBELL_RAILS", "udp:v0"),
         &["-I", "20", "-S", "all", "-m", "tagged"],
+    );
+}
+
+#[test]
+fn messages_between_hosts_in_a_domain_chosen_by_name() {
+    between_hosts(
+        "pingpong::messages_between_hosts_in_a_domain_chosen_by_name",
+        ("FI_DOORBELL_NETWORK", "off"),
+        &["-I", "20", "-S", "all", "-d", "shm+udp:v0"],
+    );
+}
+
+#[test]
+fn messages_between_hosts_where_routes_choose_the_rails() {
+    between_hosts(
+        "pingpong::messages_between_hosts_where_routes_choose_the_rails",
+        ("FI_DOORBELL_NETWORK", "routes"),
+        &["-I", "20", "-S", "all"],
     );
 }

@@ -12,6 +12,7 @@ mod foreign;
 mod getinfo;
 mod loading;
 mod opened;
+mod rail_sets;
 mod registrations;
 mod tables;
 mod vectors;
