@@ -165,16 +165,16 @@ pub(crate) enum Name {
 /// What is the same in all names of a member's endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum MemberKey {
-    /// The port that it has taken.
+    /// The port that it has taken, of a member of this host.
     Port(u16),
-    /// Its identity, of a member with a random name.
+    /// Its identity, of a member with a random name or of another host.
     Peer(PeerId),
 }
 
 impl MemberKey {
-    /// Returns the key of a member of this host.
-    pub(crate) fn of(peer: &PeerId) -> Self {
-        match peer.port() {
+    /// Returns the key of a member, as a process of the host `here` knows it.
+    pub(crate) fn of(peer: &PeerId, here: u64) -> Self {
+        match peer.port().filter(|_| peer.host() == here) {
             Some(port) => Self::Port(port.get()),
             None => Self::Peer(*peer),
         }
@@ -236,10 +236,10 @@ impl Name {
         }
     }
 
-    /// Returns the key of its member.
-    pub(crate) fn member(&self) -> MemberKey {
+    /// Returns the key of its member, on the host `here`.
+    pub(crate) fn member(&self, here: u64) -> MemberKey {
         match self {
-            Self::Ours(address) => MemberKey::of(&address.peer()),
+            Self::Ours(address) => MemberKey::of(&address.peer(), here),
             Self::Socket(name) => MemberKey::Port(name.port),
         }
     }
@@ -331,7 +331,7 @@ impl Given {
                 let address = Address::parse(bytes).ok()?;
                 let name = SocketName {
                     ip: format.loopback(),
-                    port: address.peer().port()?.get(),
+                    port: port_here(&address)?.get(),
                     endpoint: address.endpoint(),
                 };
                 Some(name.write())
@@ -342,10 +342,16 @@ impl Given {
     /// Returns the port that it names, if it names one.
     pub(crate) fn port(&self) -> Option<NonZeroU16> {
         match self {
-            Self::Ours(bytes) => Address::parse(bytes).ok()?.peer().port(),
+            Self::Ours(bytes) => port_here(&Address::parse(bytes).ok()?),
             Self::Socket(name) => NonZeroU16::new(name.port),
         }
     }
+}
+
+/// Returns the port of this host that the member of an address has taken, if it has.
+fn port_here(address: &Address) -> Option<NonZeroU16> {
+    let (peer, port) = (address.peer(), address.peer().port()?);
+    (Address::of_port(port, 0).peer().host() == peer.host()).then_some(port)
 }
 
 /// The source address of an entry before there is an endpoint: our format, and no name in it.

@@ -7,7 +7,6 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use doorbell_fabric::name::RailName;
 use doorbell_job::Config;
 use libfabric_sys::*;
 
@@ -368,11 +367,11 @@ impl Domain {
             spin: Spin::of(spins),
             state: UnsafeCell::new(State {
                 one_frame: member.one_frame(),
-                member,
                 queues: Queues::default(),
                 endpoints: Endpoints::default(),
                 operations: Operations::default(),
-                vectors: Vectors::new(wanted.format),
+                vectors: Vectors::new(wanted.format, &member),
+                member,
                 counters: Counters::default(),
                 watched: Watched::default(),
                 looks: 0,
@@ -482,10 +481,7 @@ impl Wanted {
         if self.format != Format::Ours {
             return Member::enter_at(config.clone(), port);
         }
-        // A port is known on this host alone. So a member whose rails lead to other hosts has a name that is
-        // known there: its clients exchange names, and pass a port all the same.
-        let leads_out = |name: &RailName| name.kind() != "shm" && name.object() != "lo";
-        let Some(port) = port.filter(|_| !config.rails.list.get().0.iter().any(leads_out)) else {
+        let Some(port) = port else {
             return Member::enter(config.clone());
         };
         match Member::enter_at(config.clone(), Some(port)) {

@@ -9,8 +9,9 @@
 //! has the `token` may call it: the address is the permission to talk. `doors` are where the member's rails
 //! can be reached from other hosts; the upper bit of `endpoint` states that it is one of IPv6.
 //!
-//! A member that takes a port ([`Address::of_port`]) has a name and a token that follow from the port, so
-//! that every process of its user on the host can call it: both ends check the user.
+//! A member that takes a port ([`Address::of_port`]) has a name that follows from the port, so that every
+//! process of its user on the host can call it: there the token does not count, and both ends check the user.
+//! For members of other hosts it has a random token all the same, which its address carries.
 
 use std::fmt;
 use std::num::NonZeroU16;
@@ -35,7 +36,7 @@ pub const ENDPOINTS: u8 = 128;
 pub(super) type Token = [u8; 16];
 /// The upper bits of the name of a desk that has taken a port; the port is in the lower ones.
 const PORT_NAME: u64 = 0xdb_0000_0000_0000;
-/// The token of a desk that has taken a port: no secret.
+/// The token of a desk that has taken a port, for processes of its host: no secret.
 const PORT_TOKEN: Token = *b"taken by a port\0";
 
 /// The address of one endpoint of a member, as programs pass it to each other: [`Address::LENGTH`] bytes.
@@ -249,11 +250,22 @@ impl PeerId {
     /// Returns the port that it has taken; `None` for a member with a random name.
     #[must_use]
     pub fn port(&self) -> Option<NonZeroU16> {
-        let port = (self.name ^ PORT_NAME)
-            .try_into()
-            .ok()
-            .and_then(NonZeroU16::new)?;
-        (self.token == PORT_TOKEN).then_some(port)
+        (self.name ^ PORT_NAME).try_into().ok().and_then(NonZeroU16::new)
+    }
+
+    /// Returns the identity that it has for the processes of a host: on its own one, that of its port, if it
+    /// has taken one.
+    #[must_use]
+    pub fn seen_from(&self, host: u64) -> Self {
+        match self.port().filter(|_| self.host == host) {
+            Some(port) => Self::of_port(host, port),
+            None => *self,
+        }
+    }
+
+    /// Returns the same member with another token.
+    pub(super) fn with_token(&self, token: Token) -> Self {
+        Self { token, ..*self }
     }
 
     /// Returns the number of its host: a hash of the boot and the network namespace.
@@ -350,6 +362,15 @@ mod tests {
         assert_ne!(address.peer(), Address::of_port(port(9229), 3).peer());
         assert_eq!(address.peer().host(), super::super::host::number());
         assert_eq!(peer().port(), None);
+        // With a token for other hosts it is the same one here, and another one there.
+        let own = address.peer().with_token([7; 16]);
+        let here = super::super::host::number();
+        assert_eq!(
+            (own.port(), own.seen_from(here)),
+            (Some(port(9228)), address.peer())
+        );
+        assert_eq!(own.seen_from(here ^ 1), own);
+        assert_eq!(peer().seen_from(peer().host()), peer());
         // Random bytes that would be the name of a port are another name.
         let mut random = [0; 24];
         random[..8].copy_from_slice(&(PORT_NAME | 9228).to_le_bytes());

@@ -32,7 +32,7 @@ use super::desk::{Desk, DeskCounts, Place};
 use super::hello::HelloCounts;
 use super::layer::{MemberLayer, PeerName, PeerNews};
 use super::remote::{Remote, doors_of};
-use super::{Member, Prepared, host, io_error, prepare, prepare_over};
+use super::{Member, Prepared, host, io_error, leads_out, prepare, prepare_over};
 use crate::config::Config;
 use crate::config::drivers::pml_config;
 use crate::connect::PeerPath;
@@ -61,6 +61,7 @@ pub type PmlMember = Member<PmlLayer>;
 /// A PML above the rails of a member, and its peers.
 pub struct PmlLayer {
     pml: Pml<AnyRail>,
+    /// The identity in this member's address: that on other hosts.
     own: PeerId,
     book: Book,
     /// The first contact with members of other hosts, where a rail leads there.
@@ -438,6 +439,11 @@ impl MemberLayer for PmlLayer {
 }
 
 impl PmlLayer {
+    /// Returns the identity that the member of an address has here.
+    fn id_of(&self, to: &Address) -> PeerId {
+        to.peer().seen_from(self.own.host())
+    }
+
     /// Whether a member can be met.
     fn reaches(&self, to: &Address) -> bool {
         self.own.is_beside(&to.peer()) || self.remote.is_some() && !to.doors().is_empty()
@@ -468,9 +474,9 @@ impl Member<PmlLayer> {
         Self::enter_as(config, || Ok(PeerId::new(host::number(), &random::bytes()?)))
     }
 
-    /// Does the same with a desk at a port of this host, which every process of the same user can name
+    /// Does the same with a desk at a port of this host, which every process of the same user there can name
     /// ([`Address::of_port`]): at `port`, or at one that is free. It is no port of the network: nothing
-    /// listens there.
+    /// listens there, and members of other hosts need the address.
     ///
     /// # Errors
     /// Those of [`PmlMember::enter`], and of the system where another member has the port.
@@ -516,7 +522,8 @@ impl Member<PmlLayer> {
         Self::enter_prepared(reserve(next)?, prepare(config)?, random::number()?)
     }
 
-    fn enter_prepared((place, own): (Place, PeerId), prepared: Prepared, seed: u64) -> Result<Self, Error> {
+    fn enter_prepared((place, here): (Place, PeerId), prepared: Prepared, seed: u64) -> Result<Self, Error> {
+        let own = for_other_hosts(here, &prepared.rails)?;
         let mut settings = pml_config(&prepared.config, OWN.0, 1, seed);
         settings.peers_most = MOST_PEERS;
         settings.sources = SOURCES;
@@ -529,7 +536,7 @@ impl Member<PmlLayer> {
             let remote = Remote::new(own, desk.card(), rails, give_up)
                 .map_err(|reason| Error::Disagreement { reason })?;
             let mut book = Book::default();
-            book.add(OWN, own);
+            book.add(OWN, here);
             book.own(OWN);
             if let Some(remote) = &remote {
                 book.set_doors(OWN, remote.doors());
@@ -566,7 +573,8 @@ impl Member<PmlLayer> {
     /// where either member has no rail to other hosts; [`Error::Forked`]; as many peers as there may be.
     pub fn resolve(&mut self, to: &Address) -> Result<Rank, Error> {
         self.here()?;
-        let (id, layer) = (to.peer(), &mut *self.layer);
+        let layer = &mut *self.layer;
+        let id = layer.id_of(to);
         layer.note_losses(&self.desk);
         if !layer.reaches(to) {
             return Err(Error::Elsewhere {
@@ -603,7 +611,7 @@ impl Member<PmlLayer> {
     /// Those of [`PmlMember::resolve`].
     pub fn resolve_again(&mut self, to: &Address) -> Result<Rank, Error> {
         self.here()?;
-        let id = to.peer();
+        let id = self.layer.id_of(to);
         if self.layer.book.find(&id).is_some() {
             // What is known of its end already counts.
             self.desk.serve();
@@ -760,6 +768,15 @@ impl Member<PmlLayer> {
 impl std::fmt::Debug for Member<PmlLayer> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Member({})", self.layer.own)
+    }
+}
+
+/// Returns the identity that a member with these rails has on other hosts. A port is known to every process
+/// of this one, so that it is no permission there: the token is random.
+fn for_other_hosts(here: PeerId, rails: &[AnyRail]) -> Result<PeerId, Error> {
+    match here.port() {
+        Some(_) if rails.iter().any(leads_out) => Ok(here.with_token(random::bytes()?)),
+        _ => Ok(here),
     }
 }
 

@@ -9,7 +9,7 @@ use doorbell_fabric::time::Time;
 use doorbell_pml::{Pml, RailId};
 
 use super::address::PeerId;
-use super::card::Card;
+use super::card::{Card, Name};
 use super::desk::News;
 use super::hello::{Doors, HelloCounts, Hellos, LONGEST, Post};
 use super::leads_out;
@@ -30,7 +30,8 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// Returns the hellos of a member with these rails; `None` where no rail leads to other hosts.
+    /// Returns the hellos of a member with these rails, which has this identity on other hosts; `None` where
+    /// no rail leads there.
     ///
     /// # Errors
     /// A card that is too long for hellos; errors of the system.
@@ -46,11 +47,12 @@ impl Remote {
                 .filter(|rail| leads_out(rail))
                 .filter_map(AnyRail::door),
         );
-        if doors.is_empty() || own.port().is_some() {
+        if doors.is_empty() {
             return Ok(None);
         }
+        let card = Card::new(Name::Peer(own), card.info.clone());
         Ok(Some(Self {
-            hellos: Hellos::new(own, doors, card.clone(), limit)?,
+            hellos: Hellos::new(own, doors, card, limit)?,
             rails: Vec::new(),
             arrived: Vec::new(),
             room: Vec::new(),

@@ -25,6 +25,8 @@ pub(crate) struct VectorIndex(u16);
 #[derive(Debug)]
 pub(crate) struct Vectors {
     format: Format,
+    /// The number of this host.
+    here: u64,
     vectors: Vec<Option<Vector>>,
     hasher: RandomState,
 }
@@ -37,10 +39,11 @@ struct Vector {
 }
 
 impl Vectors {
-    /// Makes the vectors of a domain, none yet, whose addresses have a format.
-    pub(crate) fn new(format: Format) -> Self {
+    /// Makes the vectors of a domain of this member, none yet, whose addresses have a format.
+    pub(crate) fn new(format: Format, member: &Member) -> Self {
         Self {
             format,
+            here: member.address(0).peer().host(),
             vectors: Vec::new(),
             hasher: RandomState::new(),
         }
@@ -119,7 +122,7 @@ impl Vectors {
                 Errno(FI_EHOSTUNREACH)
             }
         })?;
-        let hash = self.hasher.hash_one(name.member());
+        let hash = self.hasher.hash_one(name.member(self.here));
         let number = self.get_mut(of)?.table.insert(name, name.endpoint(), hash);
         number.ok_or(Errno(FI_ENOMEM))
     }
@@ -130,13 +133,14 @@ impl Vectors {
     /// # Errors
     /// `FI_EINVAL` for a number that is no entry's.
     pub(crate) fn take_out(&mut self, member: &mut Member, of: VectorIndex, number: fi_addr_t) -> Result<()> {
-        let key = self.name(of, number)?.member();
+        let here = self.here;
+        let key = self.name(of, number)?.member(here);
         let hash = self.hasher.hash_one(key);
         let vector = self.get_mut(of)?;
         let number = number & vector.mask;
         let rank = vector.table.way(number).and_then(|way| way.rank());
         vector.table.remove(number, |_| hash);
-        let is_key = |name: &Name| name.member() == key;
+        let is_key = |name: &Name| name.member(here) == key;
         let is_needed = self
             .vectors
             .iter()
@@ -192,11 +196,12 @@ impl Vectors {
     /// Notes the number that a peer has now in all vectors, which keep it from then on.
     #[cold]
     pub(crate) fn learn(&mut self, member: &mut Member, peer: &PeerId, rank: Rank) {
-        let key = MemberKey::of(peer);
+        let here = self.here;
+        let key = MemberKey::of(peer, here);
         let hash = self.hasher.hash_one(key);
         let mut is_known = false;
         for vector in self.vectors.iter_mut().flatten() {
-            let learned = vector.table.learn(hash, rank.0, |name| name.member() == key);
+            let learned = vector.table.learn(hash, rank.0, |name| name.member(here) == key);
             is_known |= learned.any;
             if let Some(before) = learned.before {
                 member.disown(Rank(before));

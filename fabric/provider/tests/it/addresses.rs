@@ -13,7 +13,7 @@ const FORMATS: [u32; 3] = [FI_FORMAT_UNSPEC, FI_SOCKADDR_IN, FI_SOCKADDR_IN6];
 const LONGEST: usize = 64;
 
 /// A port that no other test has: both parts agree on that of the first one.
-fn port(role: &mut Role) -> u16 {
+pub(crate) fn port(role: &mut Role) -> u16 {
     let own = 10_000 + (std::process::id() % 40_000) as u16;
     let theirs = role.exchange(&own.to_le_bytes());
     match role.is_first() {
@@ -22,12 +22,12 @@ fn port(role: &mut Role) -> u16 {
     }
 }
 
-fn text(port: u16) -> Option<CString> {
+pub(crate) fn text(port: u16) -> Option<CString> {
     Some(CString::new(port.to_string()).unwrap())
 }
 
 /// The wishes of the owner of a port.
-fn server(format: u32, port: u16) -> Wants {
+pub(crate) fn server(format: u32, port: u16) -> Wants {
     Wants {
         addr_format: format,
         service: text(port),
@@ -37,7 +37,7 @@ fn server(format: u32, port: u16) -> Wants {
 }
 
 /// The wishes of a peer, which knows the host and the port.
-fn client(format: u32, port: u16) -> Wants {
+pub(crate) fn client(format: u32, port: u16) -> Wants {
     let node = if format == FI_SOCKADDR_IN6 {
         c"::1"
     } else {
@@ -52,7 +52,7 @@ fn client(format: u32, port: u16) -> Wants {
 }
 
 /// Receives a message of any length: its bytes, and its sender.
-fn take(client: &Client) -> (Vec<u8>, fi_addr_t) {
+pub(crate) fn take(client: &Client) -> (Vec<u8>, fi_addr_t) {
     let mut room = Room::new(LONGEST);
     client.receive(&mut room, None, FI_ADDR_UNSPEC, 5);
     match client.next() {

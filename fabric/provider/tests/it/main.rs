@@ -12,6 +12,7 @@ mod completions;
 mod counters;
 mod ends;
 mod events;
+mod hosts;
 mod messages;
 mod mpi;
 mod multi;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use doorbell_testing::netns::Lab;
 use libfabric_sys::{Library, LibraryError};
 
 use crate::client::{Client, until};
@@ -116,30 +117,54 @@ pub(crate) fn library(test: &str) -> Option<Library> {
 
 /// Runs a test in two processes. `test` is its whole name, with the module.
 pub(crate) fn run(test: &str, part: impl FnOnce(Role, Library)) {
-    run_and(test, &[], false, part);
+    run_and(test, &[], false, &here, part);
 }
 
 /// Runs a test in two processes that have these variables, too.
 pub(crate) fn run_with(test: &str, variables: &[(&str, &str)], part: impl FnOnce(Role, Library)) {
-    run_and(test, variables, false, part);
+    run_and(test, variables, false, &here, part);
+}
+
+/// Runs a test in two processes that have these variables, on the hosts of these numbers of a pair of hosts
+/// with one link, `v0`.
+pub(crate) fn run_on(
+    test: &str,
+    hosts: [usize; 2],
+    variables: &[(&str, &str)],
+    part: impl FnOnce(Role, Library),
+) {
+    if std::env::var_os(ROLE).is_some() {
+        run_and(test, variables, false, &here, part);
+        return;
+    }
+    if let Some(lab) = Lab::pair(test, 1500) {
+        let there = |role: usize, command: &mut Command| lab.inside(hosts[role], || command.spawn().unwrap());
+        run_and(test, variables, false, &there, part);
+    }
+}
+
+/// Starts a process where this one is.
+fn here(_: usize, command: &mut Command) -> Child {
+    command.spawn().unwrap()
 }
 
 /// Runs a test in two processes, and returns what they have printed; nothing in one of them, and where
 /// libfabric is not installed.
 pub(crate) fn run_printed(test: &str, part: impl FnOnce(Role, Library)) -> Option<[String; 2]> {
-    let outputs = run_and(test, &[], false, part)?;
+    let outputs = run_and(test, &[], false, &here, part)?;
     Some(outputs.map(|output| text(&output)))
 }
 
 /// Runs a test in two processes, of which the second is killed by the first.
 pub(crate) fn run_killed(test: &str, part: impl FnOnce(Role, Library)) {
-    run_and(test, &[], true, part);
+    run_and(test, &[], true, &here, part);
 }
 
 fn run_and(
     test: &str,
     more: &[(&str, &str)],
     killed: bool,
+    begin: &dyn Fn(usize, &mut Command) -> Child,
     part: impl FnOnce(Role, Library),
 ) -> Option<[Output; 2]> {
     if let Ok(role) = std::env::var(ROLE) {
@@ -151,7 +176,7 @@ fn run_and(
     }
     library(test)?;
     let place = tempfile::tempdir().unwrap();
-    let mut children = ["0", "1"].map(|role| start(test, role, more, place.path()));
+    let mut children = [0, 1].map(|role| begin(role, &mut command(test, role, more, place.path())));
     let until = Instant::now() + BOUND;
     let mut ended = [None, None];
     while ended.iter().any(Option::is_none) {
@@ -191,17 +216,16 @@ pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-fn start(test: &str, role: &str, more: &[(&str, &str)], place: &Path) -> Child {
+fn command(test: &str, role: usize, more: &[(&str, &str)], place: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
     variables(&mut command)
         .envs(more.iter().copied())
-        .env(ROLE, role)
+        .env(ROLE, role.to_string())
         .env(PLACE, place.join("line"))
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+        .stderr(Stdio::piped());
+    command
 }
 
 fn connect(role: &str, place: &PathBuf) -> UnixStream {

@@ -128,7 +128,7 @@ fn messages_between_hosts_in_a_domain_chosen_by_name() {
     between_hosts(
         "pingpong::messages_between_hosts_in_a_domain_chosen_by_name",
         ("FI_DOORBELL_NETWORK", "off"),
-        &["-I", "20", "-S", "all", "-d", "shm+udp:v0"],
+        &["-I", "20", "-S", "65536", "-d", "shm+udp:v0"],
     );
 }
 
@@ -137,6 +137,6 @@ fn messages_between_hosts_where_routes_choose_the_rails() {
     between_hosts(
         "pingpong::messages_between_hosts_where_routes_choose_the_rails",
         ("FI_DOORBELL_NETWORK", "routes"),
-        &["-I", "20", "-S", "all"],
+        &["-I", "20", "-S", "65536"],
     );
 }
