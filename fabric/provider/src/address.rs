@@ -7,14 +7,15 @@
 //! ```
 //!
 //! In the formats of sockets a port names a member of this host, whichever of the host's addresses stands
-//! beside it. It is no port of the network: no socket of UDP or TCP is open.
+//! beside it: it is no port of the network. With a key that all have, an address of another host and a port
+//! name the member there whose first door they are.
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::num::NonZeroU16;
 
-use doorbell_job::lobby::{Address, ENDPOINTS, PeerId};
+use doorbell_job::lobby::{Address, ENDPOINTS, MeetingKey, PeerId};
 use libfabric_sys::{FI_SOCKADDR_IN, FI_SOCKADDR_IN6};
 
 use crate::info::offer::ADDRESS_FORMAT;
@@ -82,6 +83,15 @@ pub(crate) struct SocketName {
 }
 
 impl SocketName {
+    /// Returns the name of an endpoint of the member at a socket.
+    pub(crate) fn of(socket: SocketAddr, endpoint: u8) -> Self {
+        Self {
+            ip: socket.ip(),
+            port: socket.port(),
+            endpoint,
+        }
+    }
+
     /// Reads the structure of a socket's address; `None` for bytes that are none of IPv4 or IPv6.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
         let family = u16::from_ne_bytes(bytes.first_chunk::<2>().copied()?);
@@ -134,7 +144,13 @@ impl SocketName {
         Self { ip, ..self }
     }
 
-    /// Returns the address of the member that has the port; `None` without a port.
+    /// Returns the address of the member of another host that has this socket, by the key; `None` for one that
+    /// no other host has.
+    pub(crate) fn elsewhere(&self, key: &MeetingKey) -> Option<Address> {
+        Address::of_door(key, SocketAddr::new(self.ip, self.port), self.endpoint)
+    }
+
+    /// Returns the address of the member of this host that has the port; `None` without a port.
     pub(crate) fn address(&self) -> Option<Address> {
         let port = NonZeroU16::new(self.port)?;
         Some(Address::of_port(port, self.endpoint))
@@ -143,7 +159,7 @@ impl SocketName {
 
 impl fmt::Display for SocketName {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let host = std::net::SocketAddr::new(self.ip, self.port);
+        let host = SocketAddr::new(self.ip, self.port);
         match (self.ip, self.endpoint) {
             (IpAddr::V4(_), 0) => write!(out, "fi_sockaddr_in://{host}"),
             (IpAddr::V6(_), 0) => write!(out, "fi_sockaddr_in6://{host}"),
@@ -158,8 +174,10 @@ impl fmt::Display for SocketName {
 pub(crate) enum Name {
     /// In our format.
     Ours(Address),
-    /// By an address of its host and a port.
+    /// By an address of this host and a port.
     Socket(SocketName),
+    /// By an address of another host and a port, with the address that follows from the key.
+    Far(SocketName, Address),
 }
 
 /// What is the same in all names of a member's endpoints.
@@ -176,28 +194,37 @@ impl MemberKey {
     pub(crate) fn of(peer: &PeerId, here: u64) -> Self {
         match peer.port().filter(|_| peer.host() == here) {
             Some(port) => Self::Port(port.get()),
-            None => Self::Peer(*peer),
+            None => Self::Peer(peer.seen_from(here)),
         }
     }
 }
+
+/// What it takes to name a member of another host by a node and a service.
+pub(crate) const KEYLESS: &str = "it is contacted by the name of its endpoint (fi_getname), or by a node and a \
+     service where both processes have a key (FI_DOORBELL_KEY_FILE, made by `doorbell key`) and a rail between \
+     them (FI_DOORBELL_RAILS=shm,udp:eth0)";
 
 /// Why a name cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unusable {
     /// The bytes are no name, with the reason.
     NoName(String),
-    /// It is of another host.
+    /// It is of another host, where no rail leads.
     Elsewhere(String),
+    /// It is of another host, and there is no key by which it would name a member there.
+    Keyless(String),
 }
 
 impl Name {
-    /// Reads a name that an operation may be addressed to; `reaches` decides which members can be met.
+    /// Reads a name that an operation may be addressed to; `reaches` decides which members can be met, and
+    /// `key` is that of members of other hosts.
     ///
     /// # Errors
     /// For bytes that are no name in the format, and for a name of another host that cannot be met.
     pub(crate) fn parse(
         format: Format,
         bytes: &[u8],
+        key: Option<&MeetingKey>,
         reaches: impl FnOnce(&Address) -> bool,
     ) -> Result<Self, Unusable> {
         if format == Format::Ours {
@@ -214,9 +241,13 @@ impl Name {
         if name.port == 0 {
             return wrong(format!("{name} has no port"));
         }
-        match is_here(name.ip) {
-            true => Ok(Self::Socket(name)),
-            false => Err(Unusable::Elsewhere(name.to_string())),
+        if is_here(name.ip) {
+            return Ok(Self::Socket(name));
+        }
+        match key.and_then(|key| name.elsewhere(key)) {
+            Some(address) if reaches(&address) => Ok(Self::Far(name, address)),
+            Some(_) => Err(Unusable::Elsewhere(name.to_string())),
+            None => Err(Unusable::Keyless(name.to_string())),
         }
     }
 
@@ -224,14 +255,14 @@ impl Name {
     pub(crate) fn write(&self) -> Vec<u8> {
         match self {
             Self::Ours(address) => address.bytes().to_vec(),
-            Self::Socket(name) => name.write(),
+            Self::Socket(name) | Self::Far(name, _) => name.write(),
         }
     }
 
     /// Returns the address of its member's endpoint.
     pub(crate) fn address(&self) -> Option<Address> {
         match self {
-            Self::Ours(address) => Some(*address),
+            Self::Ours(address) | Self::Far(_, address) => Some(*address),
             Self::Socket(name) => name.address(),
         }
     }
@@ -239,7 +270,7 @@ impl Name {
     /// Returns the key of its member, on the host `here`.
     pub(crate) fn member(&self, here: u64) -> MemberKey {
         match self {
-            Self::Ours(address) => MemberKey::of(&address.peer(), here),
+            Self::Ours(address) | Self::Far(_, address) => MemberKey::of(&address.peer(), here),
             Self::Socket(name) => MemberKey::Port(name.port),
         }
     }
@@ -247,7 +278,7 @@ impl Name {
     /// Returns the number of its endpoint.
     pub(crate) fn endpoint(&self) -> u8 {
         match self {
-            Self::Ours(address) => address.endpoint(),
+            Self::Ours(address) | Self::Far(_, address) => address.endpoint(),
             Self::Socket(name) => name.endpoint,
         }
     }
@@ -257,7 +288,7 @@ impl fmt::Display for Name {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ours(address) => write!(out, "fi_doorbell://{address}"),
-            Self::Socket(name) => name.fmt(out),
+            Self::Socket(name) | Self::Far(name, _) => name.fmt(out),
         }
     }
 }
@@ -277,12 +308,16 @@ pub(crate) struct OwnNames {
 }
 
 impl OwnNames {
-    /// Returns the names for what a domain's source address is.
-    pub(crate) fn new(format: Format, source: Option<&Given>) -> Self {
-        let ip = match source {
-            Some(Given::Socket(name)) if !name.ip.is_unspecified() => name.in_format(format).ip,
-            _ => format.loopback(),
-        };
+    /// Returns the names for what a domain's source address is. `door` is the one by which members of other
+    /// hosts know it without its name.
+    pub(crate) fn new(format: Format, source: Option<&Given>, door: Option<SocketAddr>) -> Self {
+        let door = door.map(|door| SocketName::of(door, 0).in_format(format).ip);
+        let ip = door
+            .filter(|ip| !ip.is_loopback())
+            .unwrap_or_else(|| match source {
+                Some(Given::Socket(name)) if !name.ip.is_unspecified() => name.in_format(format).ip,
+                _ => format.loopback(),
+            });
         Self { format, ip }
     }
 
@@ -307,6 +342,8 @@ pub(crate) enum Given {
     Ours(Vec<u8>),
     /// The address of a socket.
     Socket(SocketName),
+    /// The same of another host, with the address that follows from the key.
+    Far(SocketName, Address),
 }
 
 impl Given {
@@ -322,19 +359,18 @@ impl Given {
     pub(crate) fn write(&self, format: Format) -> Option<Vec<u8>> {
         match (self, format) {
             (Self::Ours(bytes), Format::Ours) => Some(bytes.clone()),
+            (Self::Far(_, address), Format::Ours) => Some(address.bytes().to_vec()),
             (Self::Socket(name), Format::Ours) => Some(match name.address() {
                 Some(address) => address.bytes().to_vec(),
                 None => UNBOUND.to_vec(),
             }),
             (Self::Socket(name), _) => Some(name.in_format(format).write()),
+            (Self::Far(name, _), _) => (name.in_format(format).ip == name.ip).then(|| name.write()),
             (Self::Ours(bytes), _) => {
                 let address = Address::parse(bytes).ok()?;
-                let name = SocketName {
-                    ip: format.loopback(),
-                    port: port_here(&address)?.get(),
-                    endpoint: address.endpoint(),
-                };
-                Some(name.write())
+                let here = port_here(&address).map(|port| SocketAddr::new(format.loopback(), port.get()));
+                let name = SocketName::of(here.or_else(|| address.keyed_door())?, address.endpoint());
+                (name.in_format(format).ip == name.ip).then(|| name.write())
             }
         }
     }
@@ -343,7 +379,7 @@ impl Given {
     pub(crate) fn port(&self) -> Option<NonZeroU16> {
         match self {
             Self::Ours(bytes) => port_here(&Address::parse(bytes).ok()?),
-            Self::Socket(name) => NonZeroU16::new(name.port),
+            Self::Socket(name) | Self::Far(name, _) => NonZeroU16::new(name.port),
         }
     }
 }
@@ -411,14 +447,14 @@ mod tests {
 
     #[test]
     fn a_name_of_this_host_is_taken_and_others_are_told_apart() {
-        let parse = |format: Format, name: &SocketName| Name::parse(format, &name.write(), |_| true);
+        let parse = |format: Format, name: &SocketName| Name::parse(format, &name.write(), None, |_| true);
         let good = name("127.0.0.1", 9228, 0);
         assert_eq!(parse(Format::Inet, &good), Ok(Name::Socket(good)));
         let no_name = |result| matches!(result, Err(Unusable::NoName(_)));
         assert!(no_name(parse(Format::Inet6, &good)) && no_name(parse(Format::Ours, &good)));
         assert!(no_name(parse(Format::Inet, &name("127.0.0.1", 0, 0))));
         let other = SocketName { ip: NOWHERE, ..good };
-        let elsewhere = Unusable::Elsewhere("fi_sockaddr_in://192.0.2.77:9228".to_owned());
+        let elsewhere = Unusable::Keyless("fi_sockaddr_in://192.0.2.77:9228".to_owned());
         assert_eq!(parse(Format::Inet, &other), Err(elsewhere));
         // One member, whichever of the host's addresses stands beside its port.
         let (one, two) = (good.address(), name("::1", 9228, 0).address());

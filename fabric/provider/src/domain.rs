@@ -356,7 +356,11 @@ impl Domain {
             rails: CString::new(sets::name_of(config)).unwrap_or_default(),
             chooses_keys: wanted.mr_mode & FI_MR_PROV_KEY != 0 || wanted.mr_mode == FI_MR_BASIC,
             names_addresses: wanted.mr_mode & FI_MR_VIRT_ADDR != 0 || wanted.mr_mode == FI_MR_BASIC,
-            names: OwnNames::new(wanted.format, wanted.source.as_ref()),
+            names: OwnNames::new(
+                wanted.format,
+                wanted.source.as_ref(),
+                member.address(0).keyed_door(),
+            ),
             registration_events: OnceLock::new(),
             turns: match wanted.threading {
                 FI_THREAD_DOMAIN if !wanted.is_automatic => Turns::by_promise(),

@@ -8,7 +8,7 @@ use doorbell_fabric::event::DownReason;
 use doorbell_fabric::rail::Rail as _;
 use doorbell_job::Config;
 use doorbell_job::error::Error;
-use doorbell_job::lobby::{Address, MemberCounters, PeerId, PmlMember};
+use doorbell_job::lobby::{Address, MeetingKey, MemberCounters, PeerId, PmlMember};
 use doorbell_job::rails::{AnyRail, Manage as _};
 use doorbell_pml::{LostReason, LostSends, Pml, Rank};
 use doorbell_sim::SimNet;
@@ -19,6 +19,7 @@ use libfabric_sys::FI_LOG_CORE;
 pub(crate) struct Member {
     inner: PmlMember,
     counters: MemberCounters,
+    meeting: Option<MeetingKey>,
 }
 
 impl Member {
@@ -29,6 +30,7 @@ impl Member {
     pub(crate) fn enter(config: Config) -> Result<Self, Error> {
         let counters = MemberCounters::new(*config.counters.place.get());
         Ok(Self {
+            meeting: MeetingKey::of(&config)?,
             inner: PmlMember::enter(config)?,
             counters,
         })
@@ -41,6 +43,7 @@ impl Member {
     pub(crate) fn enter_at(config: Config, port: Option<NonZeroU16>) -> Result<Self, Error> {
         let counters = MemberCounters::new(*config.counters.place.get());
         Ok(Self {
+            meeting: MeetingKey::of(&config)?,
             inner: PmlMember::enter_at(config, port)?,
             counters,
         })
@@ -60,6 +63,7 @@ impl Member {
         Ok(Self {
             inner: PmlMember::enter_simulated(config, rails, net, number)?,
             counters,
+            meeting: None,
         })
     }
 
@@ -174,6 +178,11 @@ impl Member {
         let far = rails.filter(|(_, rail)| !rail.capabilities().features.within_host);
         let room = far.map(|(_, rail)| rail.in_one_frame().saturating_sub(FRONT));
         room.min().unwrap_or(usize::MAX)
+    }
+
+    /// Returns the key by which a node and a service name members of other hosts, if there is one.
+    pub(crate) fn meeting_key(&self) -> Option<&MeetingKey> {
+        self.meeting.as_ref()
     }
 
     /// Whether the member of an address can be met.

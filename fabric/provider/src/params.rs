@@ -29,9 +29,10 @@ const fn param(name: &'static CStr, variable: &'static str, setting: &'static st
     }
 }
 
-const PARAMS: [Param; 9] = [
+const PARAMS: [Param; 10] = [
     param(c"rails", "FI_DOORBELL_RAILS", "rails.list"),
     param(c"network", "FI_DOORBELL_NETWORK", "ofi.network"),
+    param(c"key_file", "FI_DOORBELL_KEY_FILE", "ofi.key_file"),
     param(c"close", "FI_DOORBELL_CLOSE", "wait.close"),
     param(c"patience", "FI_DOORBELL_PATIENCE", "pml.patience"),
     param(c"eager", "FI_DOORBELL_EAGER", "pml.eager"),

@@ -202,6 +202,8 @@ settings! {
     ofi: OfiSection {
         network: OfiNetwork = OfiNetwork::Off, "DOORBELL_OFI_NETWORK",
             "Which rails to other hosts the libfabric provider offers first where no rails are named: none, or those of all interfaces that routes lead to.";
+        key_file: Option<String> = None, "DOORBELL_KEY_FILE",
+            "The file of a key (`doorbell key`) that all processes have: then a node and a service name a process of another host, whose udp rails take the service as their port.";
     }
     /// The shared-memory rail.
     shm: Shm {

@@ -11,9 +11,11 @@
 //!
 //! A member that takes a port ([`Address::of_port`]) has a name that follows from the port, so that every
 //! process of its user on the host can call it: there the token does not count, and both ends check the user.
-//! For members of other hosts it has a random token all the same, which its address carries.
+//! For members of other hosts it has a random token all the same, which its address carries; or, with a key
+//! that all have ([`MeetingKey`]), one that follows from its first door, whose port is the member's.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
@@ -22,6 +24,7 @@ use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::hello::{Doors, LENGTH};
+use super::meeting_key::MeetingKey;
 
 /// The first bytes of every address.
 const MAGIC: [u8; 2] = *b"db";
@@ -36,6 +39,10 @@ pub const ENDPOINTS: u8 = 128;
 pub(super) type Token = [u8; 16];
 /// The upper bits of the name of a desk that has taken a port; the port is in the lower ones.
 const PORT_NAME: u64 = 0xdb_0000_0000_0000;
+/// The same of one whose token follows from a key and its first door.
+const KEYED_NAME: u64 = 0xdc_0000_0000_0000;
+/// The host of such a member in its identity on all other ones: they know it without its number.
+const ELSEWHERE: u64 = u64::MAX;
 /// The token of a desk that has taken a port, for processes of its host: no secret.
 const PORT_TOKEN: Token = *b"taken by a port\0";
 
@@ -155,6 +162,24 @@ impl Address {
         )
     }
 
+    /// Returns the address of an endpoint, below [`ENDPOINTS`], of the member of another host that has taken the
+    /// port of a socket there, and whose first door this socket is; `None` for port 0, and for addresses that
+    /// no other host has.
+    #[must_use]
+    pub fn of_door(key: &MeetingKey, door: SocketAddr, endpoint: u8) -> Option<Self> {
+        let doors = Doors::new([door]);
+        let port = NonZeroU16::new(door.port()).filter(|_| !doors.is_empty())?;
+        let peer = PeerId::of_port(ELSEWHERE, port).keyed(key.token(door));
+        Some(Self::new(&peer, endpoint, &doors))
+    }
+
+    /// Returns the socket by which members of other hosts that have the key know its member; `None` where its
+    /// token follows from no key.
+    #[must_use]
+    pub fn keyed_door(&self) -> Option<SocketAddr> {
+        self.doors().sockets().next().filter(|_| self.peer().is_keyed())
+    }
+
     /// Returns the address as programs pass it to each other.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -232,7 +257,7 @@ impl PeerId {
         // Zeros mean that bytes are no address.
         token[0] |= u8::from(token == [0; 16]);
         let name = match u64::from_le_bytes(name).max(1) {
-            name if name & !u64::from(u16::MAX) == PORT_NAME => !name,
+            name if [PORT_NAME, KEYED_NAME].contains(&(name & !u64::from(u16::MAX))) => !name,
             name => name,
         };
         Self { host, name, token }
@@ -250,7 +275,19 @@ impl PeerId {
     /// Returns the port that it has taken; `None` for a member with a random name.
     #[must_use]
     pub fn port(&self) -> Option<NonZeroU16> {
-        (self.name ^ PORT_NAME).try_into().ok().and_then(NonZeroU16::new)
+        let port = |kind: u64| (self.name ^ kind).try_into().ok().and_then(NonZeroU16::new);
+        port(PORT_NAME).or_else(|| port(KEYED_NAME))
+    }
+
+    /// Whether its token follows from a key.
+    pub(super) fn is_keyed(&self) -> bool {
+        self.name & !u64::from(u16::MAX) == KEYED_NAME
+    }
+
+    /// Returns the same member, which has taken a port, with a token that follows from a key.
+    pub(super) fn keyed(&self, token: Token) -> Self {
+        let name = KEYED_NAME | self.name & u64::from(u16::MAX);
+        Self { name, token, ..*self }
     }
 
     /// Returns the identity that it has for the processes of a host: on its own one, that of its port, if it
@@ -259,8 +296,18 @@ impl PeerId {
     pub fn seen_from(&self, host: u64) -> Self {
         match self.port().filter(|_| self.host == host) {
             Some(port) => Self::of_port(host, port),
+            None if self.is_keyed() => Self {
+                host: ELSEWHERE,
+                ..*self
+            },
             None => *self,
         }
+    }
+
+    /// Returns the identity that it has on all other hosts.
+    pub(super) fn seen_from_afar(&self) -> Self {
+        // No host has this number.
+        self.seen_from(0)
     }
 
     /// Returns the same member with another token.
@@ -379,6 +426,40 @@ mod tests {
     }
 
     #[test]
+    fn a_key_and_a_door_are_enough_to_name_a_member_of_another_host() {
+        let mut config = crate::Config::default();
+        let file = tempfile::tempdir().unwrap().keep().join("key");
+        doorbell_oob::JobKey::from_bytes([7; 32])
+            .write(&file, false)
+            .unwrap();
+        config.set("ofi.key_file", file.to_str().unwrap()).unwrap();
+        let key = MeetingKey::of(&config).unwrap().unwrap();
+        let door: SocketAddr = "10.0.1.2:9228".parse().unwrap();
+        let named = Address::of_door(&key, door, 3).unwrap();
+        assert_eq!((named.keyed_door(), named.endpoint()), (Some(door), 3));
+        // Its own address has its host, where it is the port's member; elsewhere both are one.
+        let port = NonZeroU16::new(9228).unwrap();
+        let own = PeerId::of_port(77, port).keyed(key.token(door));
+        assert_eq!(
+            (own.port(), own.seen_from(77)),
+            (Some(port), PeerId::of_port(77, port))
+        );
+        assert_eq!(own.seen_from(78), named.peer());
+        assert_eq!(
+            (own.seen_from_afar(), named.peer().seen_from(78)),
+            (named.peer(), named.peer())
+        );
+        for other in ["10.0.1.3:9228", "10.0.1.2:9229"] {
+            let other = Address::of_door(&key, other.parse().unwrap(), 3).unwrap();
+            assert_ne!(other.peer(), named.peer());
+        }
+        for none in ["10.0.1.2:0", "127.0.0.1:9228", "0.0.0.0:9228"] {
+            assert_eq!(Address::of_door(&key, none.parse().unwrap(), 3), None, "{none}");
+        }
+        assert!(!format!("{key:?} {named:?}").contains("7, 7"));
+    }
+
+    #[test]
     fn every_changed_bit_is_noticed() {
         let good = Address::new(&peer(), 5, &doors());
         for bit in 0..Address::LENGTH * 8 {
@@ -419,7 +500,7 @@ mod tests {
         fn random_bytes_are_no_address_and_addresses_come_back(
             bytes in proptest::collection::vec(any::<u8>(), 0..80),
             (host, random, endpoint) in (1..u64::MAX, any::<[u8; 24]>(), 0..ENDPOINTS),
-            sockets in proptest::collection::vec(any::<std::net::SocketAddr>(), 0..5),
+            sockets in proptest::collection::vec(any::<SocketAddr>(), 0..5),
         ) {
             // One of 2^24 blocks of 56 bytes has the magic number and the version by chance.
             prop_assert!(Address::parse(&bytes).is_err());

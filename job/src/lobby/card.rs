@@ -78,6 +78,9 @@ pub struct Card {
     pub(super) info: RankInfo,
     /// The key of the connections with it, where the two have agreed on one. It is not on the card.
     pub(super) key: Option<Key>,
+    /// The name by which its sender knows this process, where that is not the one of its desk. It is not on
+    /// the card.
+    pub(super) toward: Option<Name>,
 }
 
 /// A card as it is written.
@@ -102,6 +105,7 @@ impl Card {
             bond: 0,
             info,
             key: None,
+            toward: None,
         }
     }
 
@@ -183,6 +187,7 @@ impl Card {
             bond,
             info,
             key: None,
+            toward: None,
         };
         card.check(ours).map_err(Bad::Unlike)?;
         Ok(card)
@@ -208,7 +213,7 @@ impl Card {
     /// needs.
     pub(super) fn ranked(&self, other: &Self) -> (RankInfo, RankInfo) {
         let (mut own, mut theirs) = (self.info.clone(), other.info.clone());
-        let lower = self.name < other.name;
+        let lower = other.toward.unwrap_or(self.name) < other.name;
         (own.rank, theirs.rank) = if lower { (0, 1) } else { (1, 0) };
         (own, theirs)
     }

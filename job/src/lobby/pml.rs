@@ -13,11 +13,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use doorbell_fabric::event::DownReason;
+use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, Rail as _};
 use doorbell_fabric::time::Time;
 use doorbell_oob::JobKey;
@@ -29,8 +31,9 @@ use super::address::{Address, PeerId};
 use super::book::Book;
 use super::card::{Card, Name};
 use super::desk::{Desk, DeskCounts, Place};
-use super::hello::HelloCounts;
+use super::hello::{Doors, HelloCounts};
 use super::layer::{MemberLayer, PeerName, PeerNews};
+use super::meeting_key::MeetingKey;
 use super::remote::{Remote, doors_of};
 use super::{Member, Prepared, host, io_error, leads_out, prepare, prepare_over};
 use crate::config::Config;
@@ -52,6 +55,8 @@ const SOURCES: u16 = 0x00ff;
 const SERVE_EVERY: Duration = Duration::from_micros(100);
 /// The bits that ports have which are chosen here: they are those of private use, 49152 and above.
 const FREE_PORTS: NonZeroU16 = NonZeroU16::MIN.saturating_add(0xbfff);
+/// Attempts to get a port that no other member of this host has.
+const PORT_TRIES: usize = 8;
 /// Most peers whose lines one look at the desk considers.
 const LINES_AT_ONCE: usize = 64;
 
@@ -476,11 +481,23 @@ impl Member<PmlLayer> {
 
     /// Does the same with a desk at a port of this host, which every process of the same user there can name
     /// ([`Address::of_port`]): at `port`, or at one that is free. It is no port of the network: nothing
-    /// listens there, and members of other hosts need the address.
+    /// listens there, and members of other hosts need the address. With a key (`ofi.key_file`) the rails that
+    /// lead to other hosts take the port, too, and members there that have the key can name it
+    /// ([`Address::of_door`]).
     ///
     /// # Errors
     /// Those of [`PmlMember::enter`], and of the system where another member has the port.
     pub fn enter_at(config: Config, port: Option<NonZeroU16>) -> Result<Self, Error> {
+        match MeetingKey::of(&config)? {
+            Some(key) if config.rails.list.get().0.iter().any(may_lead_out) => match port {
+                Some(port) => Self::enter_keyed(config, &key, port),
+                None => Self::enter_keyed_anywhere(&config, &key),
+            },
+            _ => Self::enter_unkeyed(config, port),
+        }
+    }
+
+    fn enter_unkeyed(config: Config, port: Option<NonZeroU16>) -> Result<Self, Error> {
         let mut is_first = true;
         Self::enter_as(config, || {
             let number = match port {
@@ -490,6 +507,30 @@ impl Member<PmlLayer> {
             };
             Ok(PeerId::of_port(host::number(), number))
         })
+    }
+
+    /// Enters at a port that the rails take, too: so a member of another host that has the key names this one
+    /// by it.
+    fn enter_keyed(mut config: Config, key: &MeetingKey, port: NonZeroU16) -> Result<Self, Error> {
+        let place = at_port(port)?.ok_or_else(port_is_taken)?;
+        config.udp.port.set(port.get().into());
+        config.udp.pairs.set(1);
+        Self::enter_prepared(place, prepare(config)?, random::number()?, Some(key))
+    }
+
+    /// Enters at the port that the system gives to the first rail that leads to other hosts.
+    fn enter_keyed_anywhere(config: &Config, key: &MeetingKey) -> Result<Self, Error> {
+        for _ in 0..PORT_TRIES {
+            let prepared = prepare(config.clone())?;
+            let Some(port) = first_door(&prepared.rails).and_then(|door| NonZeroU16::new(door.port())) else {
+                break;
+            };
+            // A member of this host without such rails may have the name.
+            if let Some(place) = at_port(port)? {
+                return Self::enter_prepared(place, prepared, random::number()?, Some(key));
+            }
+        }
+        Self::enter_unkeyed(config.clone(), None)
     }
 
     /// Enters over `rails` of a simulated network, in its time. `number` takes the place of what is random:
@@ -511,7 +552,7 @@ impl Member<PmlLayer> {
             Ok(PeerId::new(host::number(), &bytes))
         })?;
         let prepared = prepare_over(config, rails, Clock::Virtual(net.clone()))?;
-        Self::enter_prepared(place, prepared, number)
+        Self::enter_prepared(place, prepared, number, None)
     }
 
     /// Enters under the first of the identities that `next` makes which no other member has.
@@ -519,11 +560,16 @@ impl Member<PmlLayer> {
         if config.rails.list.get().0.is_empty() {
             config.set("rails.list", "shm")?;
         }
-        Self::enter_prepared(reserve(next)?, prepare(config)?, random::number()?)
+        Self::enter_prepared(reserve(next)?, prepare(config)?, random::number()?, None)
     }
 
-    fn enter_prepared((place, here): (Place, PeerId), prepared: Prepared, seed: u64) -> Result<Self, Error> {
-        let own = for_other_hosts(here, &prepared.rails)?;
+    fn enter_prepared(
+        (place, here): (Place, PeerId),
+        prepared: Prepared,
+        seed: u64,
+        meeting: Option<&MeetingKey>,
+    ) -> Result<Self, Error> {
+        let own = for_other_hosts(here, &prepared.rails, meeting)?;
         let mut settings = pml_config(&prepared.config, OWN.0, 1, seed);
         settings.peers_most = MOST_PEERS;
         settings.sources = SOURCES;
@@ -771,13 +817,37 @@ impl std::fmt::Debug for Member<PmlLayer> {
     }
 }
 
-/// Returns the identity that a member with these rails has on other hosts. A port is known to every process
-/// of this one, so that it is no permission there: the token is random.
-fn for_other_hosts(here: PeerId, rails: &[AnyRail]) -> Result<PeerId, Error> {
-    match here.port() {
-        Some(_) if rails.iter().any(leads_out) => Ok(here.with_token(random::bytes()?)),
-        _ => Ok(here),
+/// Returns the identity that a member with these rails has in its address. A port is known to every process
+/// of its host, so that it is no permission on others: the token follows from the key, or is random.
+fn for_other_hosts(here: PeerId, rails: &[AnyRail], key: Option<&MeetingKey>) -> Result<PeerId, Error> {
+    let (Some(port), Some(door)) = (here.port(), first_door(rails)) else {
+        return Ok(here);
+    };
+    match key.filter(|_| door.port() == port.get()) {
+        Some(key) => Ok(here.keyed(key.token(door))),
+        None => Ok(here.with_token(random::bytes()?)),
     }
+}
+
+/// Returns the first place where a member with these rails can be reached from other hosts.
+fn first_door(rails: &[AnyRail]) -> Option<SocketAddr> {
+    let doors = rails
+        .iter()
+        .filter(|rail| leads_out(rail))
+        .filter_map(AnyRail::door);
+    Doors::new(doors).sockets().next()
+}
+
+/// Whether a rail of this name may lead to other hosts.
+fn may_lead_out(name: &RailName) -> bool {
+    name.kind() != "shm" && name.object() != "lo"
+}
+
+/// Takes a port of this host; `None` if another member has it.
+fn at_port(port: NonZeroU16) -> Result<Option<(Place, PeerId)>, Error> {
+    let own = PeerId::of_port(host::number(), port);
+    let place = Place::of_peer(own).map_err(|source| io_error("open the desk", source))?;
+    Ok(place.map(|place| (place, own)))
 }
 
 /// Takes the first of the identities that `next` makes which no other member has.

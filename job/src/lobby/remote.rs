@@ -9,7 +9,7 @@ use doorbell_fabric::time::Time;
 use doorbell_pml::{Pml, RailId};
 
 use super::address::PeerId;
-use super::card::{Card, Name};
+use super::card::Card;
 use super::desk::News;
 use super::hello::{Doors, HelloCounts, Hellos, LONGEST, Post};
 use super::leads_out;
@@ -30,8 +30,8 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// Returns the hellos of a member with these rails, which has this identity on other hosts; `None` where
-    /// no rail leads there.
+    /// Returns the hellos of a member with these rails, whose address has this identity; `None` where no rail
+    /// leads to other hosts.
     ///
     /// # Errors
     /// A card that is too long for hellos; errors of the system.
@@ -50,9 +50,8 @@ impl Remote {
         if doors.is_empty() {
             return Ok(None);
         }
-        let card = Card::new(Name::Peer(own), card.info.clone());
         Ok(Some(Self {
-            hellos: Hellos::new(own, doors, card, limit)?,
+            hellos: Hellos::new(own, doors, card.info.clone(), limit)?,
             rails: Vec::new(),
             arrived: Vec::new(),
             room: Vec::new(),

@@ -8,7 +8,7 @@ use doorbell_job::lobby::Address;
 use libfabric_sys::*;
 
 use super::VectorIndex;
-use crate::address::{Format, Given, Name, SocketName};
+use crate::address::{Format, Name, SocketName};
 use crate::domain::{self, Domain, State};
 use crate::ep::limits;
 use crate::eq::EventQueue;
@@ -358,7 +358,7 @@ fn insert_named(
         return Err(Errno(FI_EINVAL));
     };
     let format = vector.domain.names().format;
-    let named = names::peer(node, service, format).map_err(|clash| {
+    let named = names::peer(node, service, format, state.member.meeting_key()).map_err(|clash| {
         log::info(FI_LOG_AV, || {
             format!(
                 "address not inserted: {} {}: {}",
@@ -367,7 +367,7 @@ fn insert_named(
         });
         Errno(FI_EINVAL)
     })?;
-    let bytes = named.and_then(|name| Given::Socket(name).write(format));
+    let bytes = named.and_then(|given| given.write(format));
     let bytes = bytes.ok_or(Errno(FI_EINVAL))?;
     state.vectors.insert(&state.member, vector.index, &bytes)
 }

@@ -12,7 +12,7 @@ use libfabric_sys::{
 };
 
 use super::table::AddressTable;
-use crate::address::{Format, Given, MemberKey, Name, Unusable};
+use crate::address::{Format, Given, KEYLESS, MemberKey, Name, Unusable};
 use crate::errno::{Errno, Result};
 use crate::log;
 use crate::member::Member;
@@ -107,7 +107,7 @@ impl Vectors {
     /// `FI_EINVAL` for bytes that are no address, `FI_EHOSTUNREACH` for one of another host.
     pub(crate) fn insert(&mut self, member: &Member, of: VectorIndex, bytes: &[u8]) -> Result<fi_addr_t> {
         let reaches = |address: &Address| member.reaches(address);
-        let name = Name::parse(self.format, bytes, reaches).map_err(|reason| match reason {
+        let name = Name::parse(self.format, bytes, member.meeting_key(), reaches).map_err(|reason| match reason {
             Unusable::NoName(reason) => {
                 log::info(FI_LOG_AV, || format!("address not inserted: {reason}"));
                 Errno(FI_EINVAL)
@@ -119,6 +119,10 @@ impl Vectors {
                          rails in both processes: FI_DOORBELL_RAILS=shm,udp:eth0"
                     )
                 });
+                Errno(FI_EHOSTUNREACH)
+            }
+            Unusable::Keyless(name) => {
+                log::info(FI_LOG_AV, || format!("address not inserted: {name} is of another host: {KEYLESS}"));
                 Errno(FI_EHOSTUNREACH)
             }
         })?;

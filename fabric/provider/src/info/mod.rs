@@ -23,6 +23,7 @@ mod tests;
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
+use doorbell_job::lobby::MeetingKey;
 use libfabric_sys::{FI_ENODATA, FI_LOG_CORE, Level, fi_info};
 
 use crate::errno::{Errno, Result};
@@ -72,7 +73,8 @@ fn find(level: Level, place: &names::Place, mut hints: Option<&mut attributes::H
         log::warn(FI_LOG_CORE, &error.sentence());
         Errno(FI_ENODATA)
     })?;
-    let (format, addresses) = names::addresses(place, hints.as_deref_mut()).map_err(refused)?;
+    let key = || MeetingKey::of(&config).map_err(|error| error.sentence());
+    let (format, addresses) = names::addresses(place, hints.as_deref_mut(), &key).map_err(refused)?;
     let hints = hints.as_deref();
     let mut list = list::List::new();
     let mut clash = None;

@@ -1,6 +1,6 @@
 //! Nodes, services and addresses of getinfo: what a client names before there is an endpoint.
 //!
-//! A node and a service name a member of this host by its port. They are resolved as those of sockets are,
+//! A node and a service name a member of this host by its port, and with a key one of another host. They are resolved as those of sockets are,
 //! and written in the format of the answer: ours, unless hints want one of sockets.
 
 use std::ffi::{CStr, CString, c_char};
@@ -8,11 +8,16 @@ use std::net::IpAddr;
 use std::ptr;
 
 use doorbell_fabric::shown::shown;
+use doorbell_job::lobby::MeetingKey;
 use libfabric_sys::*;
 
 use super::attributes::Hints;
 use super::rules::Clash;
-use crate::address::{Format, Given, SocketName, is_here, unbound};
+use crate::address::{Format, Given, KEYLESS, SocketName, is_here, unbound};
+
+/// Reads the key by which a node and a service name members of other hosts, where one is needed; the error is
+/// a sentence.
+pub(crate) type KeyOf<'a> = &'a dyn Fn() -> Result<Option<MeetingKey>, String>;
 
 /// The place that a caller names: its own, or that of a peer.
 #[derive(Clone, Debug, Default)]
@@ -48,23 +53,30 @@ impl Place {
         }
     }
 
-    /// Returns the place as an address of this host in a family, or in either; `None` where the caller names
-    /// none. A node without a service has no port, and names no member: it is refused where it is inserted.
+    /// Returns the place as an address in a family, or in either; `None` where the caller names none. A node
+    /// without a service has no port, and names no member: it is refused where it is inserted. One of another
+    /// host needs the key.
     ///
     /// # Errors
-    /// A place that cannot be resolved, or of another host.
-    pub(crate) fn resolve(&self, family: Option<Format>) -> Result<Option<SocketName>, Clash> {
+    /// A place that cannot be resolved, or of another host without a key.
+    pub(crate) fn resolve(&self, family: Option<Format>, key: KeyOf<'_>) -> Result<Option<Given>, Clash> {
         if self.node.is_none() && self.service.is_none() {
             return Ok(None);
         }
         let found = self.look_up(family)?;
         let node = || self.node.as_deref().unwrap_or(c"").to_string_lossy();
-        let Some(name) = found.iter().find(|name| is_here(name.ip)) else {
-            let possible = "an address of this host: another host is contacted by the name of its endpoint \
-                            (fi_getname), and not by a node and a port";
-            return Err(Clash::new("node", shown(&node()), possible));
-        };
-        Ok(Some(*name))
+        if let Some(name) = found.iter().find(|name| is_here(name.ip)) {
+            return Ok(Some(Given::Socket(*name)));
+        }
+        let refused = |possible: &str| Clash::new("node", shown(&node()), possible);
+        let key = key().map_err(|reason| refused(&reason))?;
+        let far = |name: &SocketName| Some(Given::Far(*name, name.elsewhere(key.as_ref()?)?));
+        match found.iter().find_map(far).filter(|_| !self.is_source) {
+            Some(given) => Ok(Some(given)),
+            None => Err(refused(&format!(
+                "an address of this host; of another one, {KEYLESS}"
+            ))),
+        }
     }
 
     /// Returns what the system's resolver finds, best first.
@@ -123,25 +135,34 @@ impl Place {
     }
 }
 
-/// Resolves what a call of an address vector names: a peer of this host.
+/// Resolves what a call of an address vector names: a peer of this host, or of another one by the key.
 ///
 /// # Errors
 /// As for [`Place::resolve`].
-pub(crate) fn peer(node: &CStr, service: &CStr, format: Format) -> Result<Option<SocketName>, Clash> {
+pub(crate) fn peer(
+    node: &CStr,
+    service: &CStr,
+    format: Format,
+    key: Option<&MeetingKey>,
+) -> Result<Option<Given>, Clash> {
     let place = Place {
         node: Some(node.to_owned()),
         service: Some(service.to_owned()),
         is_source: false,
         is_numeric: false,
     };
-    place.resolve(Some(format))
+    place.resolve(Some(format), &|| Ok(key.cloned()))
 }
 
 /// Returns the addresses of the answer, and sets in the hints which of several formats is meant.
 ///
 /// # Errors
 /// What cannot be resolved, is of another host, or has no name in the format.
-pub(crate) fn addresses(place: &Place, hints: Option<&mut Hints>) -> Result<(Format, Addresses), Clash> {
+pub(crate) fn addresses(
+    place: &Place,
+    hints: Option<&mut Hints>,
+    key: KeyOf<'_>,
+) -> Result<(Format, Addresses), Clash> {
     let mut none = Hints::default();
     let hints = hints.unwrap_or(&mut none);
     let given = |hint: &'static str, bytes: &[u8]| match (bytes, Given::read(bytes)) {
@@ -162,18 +183,17 @@ pub(crate) fn addresses(place: &Place, hints: Option<&mut Hints>) -> Result<(For
         _ if is_any_socket => None,
         number => Some(Format::of(number).ok_or_else(|| no_such_format(number))?),
     };
-    let named = place.resolve(chosen)?;
+    let named = place.resolve(chosen, key)?;
     let family = |ip: IpAddr| if ip.is_ipv4() { Format::Inet } else { Format::Inet6 };
     let format = chosen.unwrap_or_else(|| match (&named, &source, &destination) {
         // A port alone has both families.
-        (Some(name), ..) if place.node.is_some() => family(name.ip),
+        (Some(Given::Socket(name) | Given::Far(name, _)), ..) if place.node.is_some() => family(name.ip),
         (_, Some(Given::Socket(name)), _) | (_, _, Some(Given::Socket(name))) => family(name.ip),
         _ => Format::Inet,
     });
     if wanted != 0 {
         hints.attributes.info.addr_format = format.number();
     }
-    let named = named.map(Given::Socket);
     let (source, destination) = if place.is_source {
         (named.or(source), destination)
     } else {
@@ -205,6 +225,10 @@ fn no_such_format(number: u64) -> Clash {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn addresses(place: &Place, hints: Option<&mut Hints>) -> Result<(Format, Addresses), Clash> {
+        super::addresses(place, hints, &|| Ok(None))
+    }
 
     fn place(node: Option<&CStr>, service: Option<&CStr>, is_source: bool) -> Place {
         Place {

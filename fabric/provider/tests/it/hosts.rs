@@ -1,10 +1,13 @@
 //! Members whose rails lead to other hosts, found by node and service, and by their names.
 
+use std::ffi::{CStr, CString};
+use std::path::{Path, PathBuf};
+
 use libfabric_sys::*;
 
 use crate::addresses::{client, port, server, take};
-use crate::client::Client;
-use crate::pair::run_on;
+use crate::client::{Client, Wants};
+use crate::pair::{Role, run_on};
 
 /// Rails that lead to the other host, and stay within one.
 const RAILS: [(&str, &str); 1] = [("FI_DOORBELL_RAILS", "shm,udp:v0")];
@@ -56,4 +59,138 @@ fn the_name_of_a_member_at_a_port_leads_to_it_from_another_host() {
         }
         role.meet(&here);
     });
+}
+
+/// The address of the first host of a pair, and what its second one wants that knows a port there.
+const NODE: &CStr = c"10.77.0.1";
+
+fn far_client(format: u32, port: u16) -> Wants {
+    Wants {
+        node: Some(NODE.to_owned()),
+        ..client(format, port)
+    }
+}
+
+/// Writes a key file, with these digits, where each process of a test writes one of its own.
+fn key_file(folder: &Path, number: usize, digit: &str) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt as _;
+    let file = folder.join(number.to_string());
+    std::fs::write(&file, format!("doorbell-key 1 {}\n", digit.repeat(64))).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    file
+}
+
+/// Runs a test between two hosts whose processes have keys of these digits. The provider reads its settings at
+/// each call, so that a process may set its own.
+fn with_keys(test: &str, digits: [&str; 2], part: impl FnOnce(Role, Library)) {
+    let more = [RAILS[0], ("DOORBELL_BTL_GIVE_UP", "2 s")];
+    run_on(test, [0, 1], &more, |role, library| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = key_file(folder.path(), role.number, digits[role.number]);
+        let file = CString::new(file.to_str().unwrap()).unwrap();
+        // SAFETY: texts; this process has one thread beside that of the test runner, which waits.
+        let result = unsafe { libc::setenv(c"DOORBELL_KEY_FILE".as_ptr(), file.as_ptr(), 1) };
+        assert_eq!(result, 0);
+        part(role, library);
+    });
+}
+
+#[test]
+fn a_node_and_a_service_of_another_host_are_enough_with_a_key() {
+    let test = "hosts::a_node_and_a_service_of_another_host_are_enough_with_a_key";
+    with_keys(test, ["5", "5"], |mut role, library| {
+        let port = port(&mut role) & !1;
+        for format in [FI_FORMAT_UNSPEC, FI_SOCKADDR_IN] {
+            if role.is_first() {
+                let mut here = Client::open(library, &server(format, port));
+                role.exchange(&[0]);
+                let (name, sender) = take(&here);
+                assert_eq!(sender, FI_ADDR_NOTAVAIL);
+                here.peer = here.insert(&name);
+                here.send(b"welcome", None);
+                assert_eq!(take(&here), (b"again".to_vec(), here.peer));
+                role.meet(&here);
+            } else {
+                role.exchange(&[0]);
+                let mut here = Client::open(library, &far_client(format, port));
+                here.peer = here.insert(&here.destination());
+                here.send(&here.name(), None);
+                assert_eq!(take(&here), (b"welcome".to_vec(), here.peer));
+                here.send(b"again", None);
+                role.meet(&here);
+            }
+        }
+    });
+}
+
+#[test]
+fn both_may_name_each_other_by_node_and_service_and_begin_at_once() {
+    let test = "hosts::both_may_name_each_other_by_node_and_service_and_begin_at_once";
+    with_keys(test, ["7", "7"], |mut role, library| {
+        // The same port on both hosts.
+        let port = port(&mut role) & !1;
+        let mut here = Client::open(library, &server(FI_SOCKADDR_IN, port));
+        let theirs = role.exchange(&here.name());
+        assert_eq!(&theirs[4..8], &[10, 77, 0, 2 - role.number as u8]);
+        here.peer = here.insert(&theirs);
+        here.post(b"at once", None, 1);
+        assert_eq!(take_beside(&here), (b"at once".to_vec(), here.peer));
+        role.meet(&here);
+    });
+}
+
+/// Receives a message while a send is under way.
+fn take_beside(client: &Client) -> (Vec<u8>, fi_addr_t) {
+    use crate::client::{Found, Room};
+    let mut room = Room::new(64);
+    client.receive(&mut room, None, FI_ADDR_UNSPEC, 5);
+    let mut taken = None;
+    let mut is_sent = false;
+    while taken.is_none() || !is_sent {
+        match client.next() {
+            Found::Entry(entry, sender) if entry.op_context.addr() == 5 => {
+                taken = Some((room.bytes()[..entry.len].to_vec(), sender));
+            }
+            Found::Entry(..) => is_sent = true,
+            Found::Failure(failure) => panic!("{failure:?}"),
+        }
+    }
+    taken.unwrap()
+}
+
+#[test]
+fn a_process_with_another_key_gets_no_answer() {
+    let test = "hosts::a_process_with_another_key_gets_no_answer";
+    with_keys(test, ["5", "6"], |mut role, library| {
+        let port = port(&mut role) & !1;
+        if role.is_first() {
+            let here = Client::open(library, &server(FI_SOCKADDR_IN, port));
+            role.exchange(&[0]);
+            role.meet(&here);
+            assert!(here.read().is_none());
+        } else {
+            role.exchange(&[0]);
+            let mut here = Client::open(library, &far_client(FI_SOCKADDR_IN, port));
+            here.peer = here.insert(&here.destination());
+            here.post(b"let me in", None, 3);
+            let failure = here.next().failure();
+            assert_eq!((failure.err, failure.op_context.addr()), (FI_EHOSTUNREACH, 3));
+            role.meet(&here);
+        }
+    });
+}
+
+#[test]
+fn a_node_of_another_host_is_refused_without_a_key_and_the_refusal_names_the_setting() {
+    let test = "hosts::a_node_of_another_host_is_refused_without_a_key_and_the_refusal_names_the_setting";
+    let more = [RAILS[0], ("FI_LOG_LEVEL", "info")];
+    let printed = run_on(test, [0, 1], &more, |role, library| {
+        if !role.is_first() {
+            let result = library.getinfo(library.level(), Some(NODE), Some(c"9228"), 0, None);
+            assert_eq!(result.unwrap_err().number, FI_ENODATA);
+        }
+    });
+    if let Some([_, printed]) = printed {
+        assert!(printed.contains("FI_DOORBELL_KEY_FILE"), "{printed}");
+    }
 }

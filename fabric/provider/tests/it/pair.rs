@@ -126,21 +126,22 @@ pub(crate) fn run_with(test: &str, variables: &[(&str, &str)], part: impl FnOnce
 }
 
 /// Runs a test in two processes that have these variables, on the hosts of these numbers of a pair of hosts
-/// with one link, `v0`.
+/// with one link, `v0`, and returns what they have printed; nothing in one of them, and where there can be no
+/// hosts.
 pub(crate) fn run_on(
     test: &str,
     hosts: [usize; 2],
     variables: &[(&str, &str)],
     part: impl FnOnce(Role, Library),
-) {
+) -> Option<[String; 2]> {
     if std::env::var_os(ROLE).is_some() {
         run_and(test, variables, false, &here, part);
-        return;
+        return None;
     }
-    if let Some(lab) = Lab::pair(test, 1500) {
-        let there = |role: usize, command: &mut Command| lab.inside(hosts[role], || command.spawn().unwrap());
-        run_and(test, variables, false, &there, part);
-    }
+    let lab = Lab::pair(test, 1500)?;
+    let there = |role: usize, command: &mut Command| lab.inside(hosts[role], || command.spawn().unwrap());
+    let outputs = run_and(test, variables, false, &there, part)?;
+    Some(outputs.map(|output| text(&output)))
 }
 
 /// Starts a process where this one is.

@@ -36,7 +36,7 @@ use self::frame::{Arriving, Frame, PARTS, PIECE, Stage};
 use super::address::PeerId;
 use super::card::{Bad, Card, Name};
 use super::desk::News;
-use crate::meet::Key;
+use crate::meet::{Key, RankInfo};
 use crate::random;
 
 /// What the sessions of hellos are for, beside those of `MEETING` and `SPAWN`.
@@ -134,7 +134,10 @@ pub(super) struct Post<'a> {
 
 /// The hellos of a member, without its rails.
 pub(super) struct Hellos {
+    /// The identity on other hosts.
     own: PeerId,
+    /// The number of this host.
+    here: u64,
     doors: Doors,
     card: Card,
     /// How long a call goes on without an answer.
@@ -150,11 +153,14 @@ pub(super) struct Hellos {
 }
 
 impl Hellos {
-    /// Begins with the member's own identity, doors and card; a call ends after `limit`.
+    /// Begins with the identity in the member's address, doors, and what is on its card; a call ends after
+    /// `limit`.
     ///
     /// # Errors
     /// For a card that is too long, and where there are no random numbers.
-    pub(super) fn new(own: PeerId, doors: Doors, card: Card, limit: Duration) -> Result<Self, String> {
+    pub(super) fn new(own: PeerId, doors: Doors, info: RankInfo, limit: Duration) -> Result<Self, String> {
+        let (here, own) = (own.host(), own.seen_from_afar());
+        let card = Card::new(Name::Peer(own), info);
         let longest = PARTS * PIECE - 1024;
         let written = card.written(None, 0)?;
         if written.len() > longest {
@@ -165,6 +171,7 @@ impl Hellos {
         }
         Ok(Self {
             own,
+            here,
             doors,
             card,
             limit,
@@ -461,6 +468,7 @@ impl Hellos {
                 let Ok(key) = random::bytes() else { return true };
                 self.end_call(&peer);
                 card.key = Some(Key::of_bytes(key));
+                card.toward = Some(Name::Peer(self.own));
                 self.counts.answered += 1;
                 (self.bond(&peer), Some(News::Called(card)), key)
             }
@@ -483,7 +491,7 @@ impl Hellos {
     /// Returns the member of a card, if it is one of another host.
     fn elsewhere(&self, card: &Card) -> Option<PeerId> {
         match card.name {
-            Name::Peer(peer) if peer.host() != self.own.host() => Some(peer),
+            Name::Peer(peer) if peer.host() != self.here && peer != self.own => Some(peer),
             _ => None,
         }
     }
@@ -573,6 +581,7 @@ impl Hellos {
             return Err("its card has another name".to_owned());
         }
         card.key = Some(Key::of_bytes(*key));
+        card.toward = Some(Name::Peer(self.own));
         Ok(card)
     }
 }

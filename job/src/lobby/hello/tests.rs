@@ -53,7 +53,7 @@ fn member_with(id: PeerId, host: u8, agreed: &[(&str, &str)]) -> Hellos {
     let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     let agreed: BTreeMap<String, String> = agreed.iter().map(pair).collect();
     let info = RankInfo::of_this_process(0, 1, agreed, Vec::new()).unwrap();
-    Hellos::new(id, doors(host), Card::new(Name::Peer(id), info), LIMIT).unwrap()
+    Hellos::new(id, doors(host), info, LIMIT).unwrap()
 }
 
 fn member(host: u8) -> Hellos {
