@@ -144,8 +144,8 @@ impl SocketName {
         Self { ip, ..self }
     }
 
-    /// Returns the address of the member of another host that has this socket, by the key; `None` for one that
-    /// no other host has.
+    /// Returns the address of the member of another host that has this socket, by the key; `None` for one
+    /// that no other host has.
     pub(crate) fn elsewhere(&self, key: &MeetingKey) -> Option<Address> {
         Address::of_door(key, SocketAddr::new(self.ip, self.port), self.endpoint)
     }

@@ -244,6 +244,7 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
             &["0", "shm", "shm:0", "shm:x", "nosuch:7"],
         ),
         ("shm.cma", &["0", "1", "on", "off"], &["", "2"]),
+        ("ofi.network", &["off", "routes"], &["", "on"]),
         ("shm.help", &["0", "1", "on", "off"], &["", "2"]),
         (
             "shm.cells",
@@ -395,6 +396,7 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         "job.root",
         "job.pmix_library",
         "udp.capture",
+        "ofi.key_file",
         "igbvf.address",
         "usnic.agent",
         "control.nics",

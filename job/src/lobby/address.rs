@@ -162,9 +162,9 @@ impl Address {
         )
     }
 
-    /// Returns the address of an endpoint, below [`ENDPOINTS`], of the member of another host that has taken the
-    /// port of a socket there, and whose first door this socket is; `None` for port 0, and for addresses that
-    /// no other host has.
+    /// Returns the address of an endpoint, below [`ENDPOINTS`], of the member of another host that has taken
+    /// the port of a socket there, and whose first door this socket is; `None` for port 0, and for addresses
+    /// that no other host has.
     #[must_use]
     pub fn of_door(key: &MeetingKey, door: SocketAddr, endpoint: u8) -> Option<Self> {
         let doors = Doors::new([door]);

@@ -36,6 +36,7 @@ mod hello;
 mod host;
 mod layer;
 mod meeting_key;
+mod naming;
 mod pml;
 mod portals;
 mod remote;

@@ -12,30 +12,27 @@
 //! calls at once are not taken for two acquaintances.
 
 use std::collections::{HashMap, VecDeque};
-use std::io;
-use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use doorbell_fabric::event::DownReason;
-use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, Rail as _};
 use doorbell_fabric::time::Time;
 use doorbell_oob::JobKey;
 use doorbell_pml::{LostReason, Pml, RailId, Rank};
 use doorbell_sim::SimNet;
-use rustix::io::Errno;
 
 use super::address::{Address, PeerId};
 use super::book::Book;
 use super::card::{Card, Name};
 use super::desk::{Desk, DeskCounts, Place};
-use super::hello::{Doors, HelloCounts};
+use super::hello::HelloCounts;
 use super::layer::{MemberLayer, PeerName, PeerNews};
 use super::meeting_key::MeetingKey;
+use super::naming::{FREE_PORTS, at_port, first_door, for_other_hosts, may_lead_out, port_is_taken, reserve};
 use super::remote::{Remote, doors_of};
-use super::{Member, Prepared, host, io_error, leads_out, prepare, prepare_over};
+use super::{Member, Prepared, host, prepare, prepare_over};
 use crate::config::Config;
 use crate::config::drivers::pml_config;
 use crate::connect::PeerPath;
@@ -53,8 +50,6 @@ const MOST_PEERS: u32 = 1 << 20;
 const SOURCES: u16 = 0x00ff;
 /// Interval between two looks at the desk.
 const SERVE_EVERY: Duration = Duration::from_micros(100);
-/// The bits that ports have which are chosen here: they are those of private use, 49152 and above.
-const FREE_PORTS: NonZeroU16 = NonZeroU16::MIN.saturating_add(0xbfff);
 /// Attempts to get a port that no other member of this host has.
 const PORT_TRIES: usize = 8;
 /// Most peers whose lines one look at the desk considers.
@@ -815,57 +810,6 @@ impl std::fmt::Debug for Member<PmlLayer> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Member({})", self.layer.own)
     }
-}
-
-/// Returns the identity that a member with these rails has in its address. A port is known to every process
-/// of its host, so that it is no permission on others: the token follows from the key, or is random.
-fn for_other_hosts(here: PeerId, rails: &[AnyRail], key: Option<&MeetingKey>) -> Result<PeerId, Error> {
-    let (Some(port), Some(door)) = (here.port(), first_door(rails)) else {
-        return Ok(here);
-    };
-    match key.filter(|_| door.port() == port.get()) {
-        Some(key) => Ok(here.keyed(key.token(door))),
-        None => Ok(here.with_token(random::bytes()?)),
-    }
-}
-
-/// Returns the first place where a member with these rails can be reached from other hosts.
-fn first_door(rails: &[AnyRail]) -> Option<SocketAddr> {
-    let doors = rails
-        .iter()
-        .filter(|rail| leads_out(rail))
-        .filter_map(AnyRail::door);
-    Doors::new(doors).sockets().next()
-}
-
-/// Whether a rail of this name may lead to other hosts.
-fn may_lead_out(name: &RailName) -> bool {
-    name.kind() != "shm" && name.object() != "lo"
-}
-
-/// Takes a port of this host; `None` if another member has it.
-fn at_port(port: NonZeroU16) -> Result<Option<(Place, PeerId)>, Error> {
-    let own = PeerId::of_port(host::number(), port);
-    let place = Place::of_peer(own).map_err(|source| io_error("open the desk", source))?;
-    Ok(place.map(|place| (place, own)))
-}
-
-/// Takes the first of the identities that `next` makes which no other member has.
-fn reserve(mut next: impl FnMut() -> Result<PeerId, Error>) -> Result<(Place, PeerId), Error> {
-    loop {
-        let own = next()?;
-        let place = Place::of_peer(own).map_err(|source| io_error("open the desk", source))?;
-        if let Some(place) = place {
-            return Ok((place, own));
-        }
-    }
-}
-
-/// The error for a port that another member has.
-fn port_is_taken() -> Error {
-    let remedy = "name another port, or end the process that has it: `ss -xlp | grep doorbell.peer`";
-    let source = io::Error::from(Errno::ADDRINUSE);
-    Error::io("take the port of the address", "this process", source, remedy)
 }
 
 /// Returns the key from which connection ids and MAC keys are derived: the same for all processes of a user,

@@ -1,7 +1,8 @@
 //! Nodes, services and addresses of getinfo: what a client names before there is an endpoint.
 //!
-//! A node and a service name a member of this host by its port, and with a key one of another host. They are resolved as those of sockets are,
-//! and written in the format of the answer: ours, unless hints want one of sockets.
+//! A node and a service name a member of this host by its port, and with a key one of another host. They are
+//! resolved as those of sockets are, and written in the format of the answer: ours, unless hints want one of
+//! sockets.
 
 use std::ffi::{CStr, CString, c_char};
 use std::net::IpAddr;

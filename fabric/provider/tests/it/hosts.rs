@@ -80,8 +80,8 @@ fn key_file(folder: &Path, number: usize, digit: &str) -> PathBuf {
     file
 }
 
-/// Runs a test between two hosts whose processes have keys of these digits. The provider reads its settings at
-/// each call, so that a process may set its own.
+/// Runs a test between two hosts whose processes have keys of these digits. The provider reads its settings
+/// at each call, so that a process may set its own.
 fn with_keys(test: &str, digits: [&str; 2], part: impl FnOnce(Role, Library)) {
     let more = [RAILS[0], ("DOORBELL_BTL_GIVE_UP", "2 s")];
     run_on(test, [0, 1], &more, |role, library| {

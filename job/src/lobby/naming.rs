@@ -1,0 +1,76 @@
+//! How a member gets its name: a random one, or that of a port, and the identity that goes with it on other
+//! hosts.
+
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroU16;
+
+use doorbell_fabric::name::RailName;
+use rustix::io::Errno;
+
+use super::address::PeerId;
+use super::desk::Place;
+use super::hello::Doors;
+use super::meeting_key::MeetingKey;
+use super::{host, io_error, leads_out};
+use crate::error::Error;
+use crate::rails::{AnyRail, Manage as _};
+use crate::random;
+
+/// The bits that ports have which are chosen here: they are those of private use, 49152 and above.
+pub(super) const FREE_PORTS: NonZeroU16 = NonZeroU16::MIN.saturating_add(0xbfff);
+
+/// Returns the identity that a member with these rails has in its address. A port is known to every process
+/// of its host, so that it is no permission on others: the token follows from the key, or is random.
+pub(super) fn for_other_hosts(
+    here: PeerId,
+    rails: &[AnyRail],
+    key: Option<&MeetingKey>,
+) -> Result<PeerId, Error> {
+    let (Some(port), Some(door)) = (here.port(), first_door(rails)) else {
+        return Ok(here);
+    };
+    match key.filter(|_| door.port() == port.get()) {
+        Some(key) => Ok(here.keyed(key.token(door))),
+        None => Ok(here.with_token(random::bytes()?)),
+    }
+}
+
+/// Returns the first place where a member with these rails can be reached from other hosts.
+pub(super) fn first_door(rails: &[AnyRail]) -> Option<SocketAddr> {
+    let doors = rails
+        .iter()
+        .filter(|rail| leads_out(rail))
+        .filter_map(AnyRail::door);
+    Doors::new(doors).sockets().next()
+}
+
+/// Whether a rail of this name may lead to other hosts.
+pub(super) fn may_lead_out(name: &RailName) -> bool {
+    name.kind() != "shm" && name.object() != "lo"
+}
+
+/// Takes a port of this host; `None` if another member has it.
+pub(super) fn at_port(port: NonZeroU16) -> Result<Option<(Place, PeerId)>, Error> {
+    let own = PeerId::of_port(host::number(), port);
+    let place = Place::of_peer(own).map_err(|source| io_error("open the desk", source))?;
+    Ok(place.map(|place| (place, own)))
+}
+
+/// Takes the first of the identities that `next` makes which no other member has.
+pub(super) fn reserve(mut next: impl FnMut() -> Result<PeerId, Error>) -> Result<(Place, PeerId), Error> {
+    loop {
+        let own = next()?;
+        let place = Place::of_peer(own).map_err(|source| io_error("open the desk", source))?;
+        if let Some(place) = place {
+            return Ok((place, own));
+        }
+    }
+}
+
+/// The error for a port that another member has.
+pub(super) fn port_is_taken() -> Error {
+    let remedy = "name another port, or end the process that has it: `ss -xlp | grep doorbell.peer`";
+    let source = io::Error::from(Errno::ADDRINUSE);
+    Error::io("take the port of the address", "this process", source, remedy)
+}
