@@ -100,7 +100,7 @@ fn a_domain_that_is_chosen_by_its_name_has_exactly_its_rails() {
             (c"udp:127.0.0.1+shm", 2),
         ] {
             let before = udp_sockets();
-            let opened = Opened::by(library.clone(), &of_domain(&library, name));
+            let opened = Opened::by(library, &of_domain(&library, name));
             assert_eq!(opened.info.names().len(), 1);
             assert_eq!(
                 CString::new(opened.info.names()[0].domain.clone()).unwrap(),
