@@ -374,11 +374,12 @@ impl State {
         }
     }
 
-    /// Reports the release of a buffer by an entry of its own.
+    /// Reports the release of a buffer by an entry of its own, which has no other flag: with `FI_RECV` it
+    /// would be a message.
     fn report_release(&mut self, operation: &Operation, outlet: &mut Outlet) {
         let entry = Entry {
             op_context: pointer(operation.context),
-            flags: u64::from(operation.flags) | FI_MULTI_RECV,
+            flags: FI_MULTI_RECV,
             len: 0,
             buf: ptr::null_mut(),
             data: 0,

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 
+use libc::iovec;
 use libfabric_sys::*;
 
 use crate::client::{Client, Object, Room, Wants, name_of, pattern, pointer, queue, read, until};
@@ -69,7 +70,7 @@ fn each_buffer_is_released_once_with_its_last_message() {
                 let entry = client.next().entry();
                 let buffer = entry.op_context.addr();
                 let start = rooms[buffer].start().addr();
-                if entry.flags & FI_RECV != 0 && !entry.buf.is_null() {
+                if entry.flags & FI_RECV != 0 {
                     let at = entry.buf.addr() - start;
                     assert_eq!(
                         (at, entry.len),
@@ -94,6 +95,80 @@ fn each_buffer_is_released_once_with_its_last_message() {
                 }
             }
             assert!(released > 10, "{released}");
+            role.meet(&client);
+        },
+    );
+}
+
+/// Sends two messages that end when they are in the receiver's memory.
+fn send_two(client: &Client) {
+    let messages = [pattern(100, 0), pattern(100, 1)];
+    for bytes in &messages {
+        let list = [iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        }];
+        let msg = fi_msg {
+            msg_iov: list.as_ptr(),
+            desc: std::ptr::null_mut(),
+            iov_count: 1,
+            addr: client.peer,
+            context: pointer(1),
+            data: 0,
+        };
+        // SAFETY: the memory stays until the sends have ended.
+        client.retry(|| unsafe { fi_sendmsg(client.endpoint.0, &msg, FI_DELIVERY_COMPLETE | FI_COMPLETION) });
+    }
+    for _ in &messages {
+        client.next().entry();
+    }
+}
+
+/// Receives them, and returns whether the release of the buffer had an entry of its own.
+fn release_of_two(client: &Client, room: &mut Room) -> bool {
+    for number in 0.. {
+        let entry = client.next().entry();
+        assert_eq!(entry.op_context.addr(), 4);
+        let is_released = entry.flags & FI_MULTI_RECV != 0;
+        if entry.flags & FI_RECV == 0 {
+            assert_eq!(
+                (entry.flags, entry.len, number),
+                (FI_MULTI_RECV, 0, 2),
+                "a release alone"
+            );
+            return true;
+        }
+        let at = number * 100;
+        assert_eq!((entry.buf.addr() - room.start().addr(), entry.len), (at, 100));
+        assert_eq!(room.bytes()[at..at + 100], pattern(100, number));
+        assert!(!is_released || number == 1, "released before its last message");
+        if is_released {
+            break;
+        }
+    }
+    false
+}
+
+/// A client takes an entry with `FI_RECV` for a message, and reads where it points.
+#[test]
+fn a_release_without_a_message_has_no_other_flag() {
+    run(
+        "multi::a_release_without_a_message_has_no_other_flag",
+        |mut role, library| {
+            let client = Client::meet(&mut role, library, &Wants::default());
+            if role.is_first() {
+                role.meet(&client);
+                send_two(&client);
+            } else {
+                set_min(&client.endpoint, 8);
+                let mut room = Room::new(200);
+                post(&client, &mut room, 4);
+                role.meet(&client);
+                assert!(
+                    release_of_two(&client, &mut room),
+                    "it came with the last message"
+                );
+            }
             role.meet(&client);
         },
     );
