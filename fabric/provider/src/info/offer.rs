@@ -38,24 +38,18 @@ const CAPS: u64 = FI_MSG
     | FI_MULTI_RECV
     | FI_DIRECTED_RECV
     | FI_SOURCE
-    | FI_SOURCE_ERR
     | FI_LOCAL_COMM
     | FI_REMOTE_COMM;
 
-/// Capabilities that only hints bring into an entry: a client that names none could not receive from any.
-/// They came with API level 2.0, and an older level's bits are taken out before (`libfabric_sys::bits`).
-const ON_REQUEST: u64 = FI_TAGGED_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV;
+/// Capabilities that only hints bring into an entry: with the directed ones, a client that names none could
+/// not receive from any (they came with API level 2.0, and an older level's bits are taken out before,
+/// `libfabric_sys::bits`); with `FI_SOURCE_ERR`, the first message of a process that a client has not
+/// inserted yet would be a failure. MPICH takes an entry that it has found without hints as it is.
+const ON_REQUEST: u64 = FI_TAGGED_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV | FI_SOURCE_ERR;
 
 /// The capabilities of which an entry has only those that the hints name, if they name any.
-pub(crate) const PRIMARY: u64 = FI_MSG
-    | FI_TAGGED
-    | FI_RMA
-    | FI_ATOMIC
-    | FI_DIRECTED_RECV
-    | FI_SOURCE
-    | FI_SOURCE_ERR
-    | FI_RMA_EVENT
-    | ON_REQUEST;
+pub(crate) const PRIMARY: u64 =
+    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV | FI_SOURCE | FI_RMA_EVENT | ON_REQUEST;
 /// The directions of messages: both, where hints name none.
 pub(crate) const DIRECTIONS: u64 = FI_SEND | FI_RECV;
 /// The directions of reads, writes and atomics: all four, where hints with `FI_RMA` or `FI_ATOMIC` name

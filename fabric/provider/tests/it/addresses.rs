@@ -298,6 +298,27 @@ fn a_message_of_an_unknown_sender_is_a_failure_with_its_address_where_that_is_wa
     });
 }
 
+/// MPI_Comm_accept of MPICH receives the name of a process that it has not inserted.
+#[test]
+fn a_message_of_an_unknown_sender_is_received_where_no_capabilities_were_named() {
+    let test = "addresses::a_message_of_an_unknown_sender_is_received_where_no_capabilities_were_named";
+    run(test, |mut role, library| {
+        let wants = Wants {
+            caps: 0,
+            ..Wants::default()
+        };
+        let mut here = Client::open(library, &wants);
+        let theirs = role.exchange(&here.name());
+        if role.is_first() {
+            assert_eq!(take(&here), (b"hello".to_vec(), FI_ADDR_NOTAVAIL));
+        } else {
+            here.peer = here.insert(&theirs);
+            here.send(b"hello", None);
+        }
+        role.meet(&here);
+    });
+}
+
 #[test]
 fn the_failure_of_a_message_that_was_cut_has_its_sender_and_data() {
     let test = "addresses::the_failure_of_a_message_that_was_cut_has_its_sender_and_data";

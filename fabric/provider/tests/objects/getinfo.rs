@@ -47,7 +47,9 @@ fn without_hints_everything_is_shown() {
     run("getinfo::without_hints_everything_is_shown", |library| {
         let info = library.getinfo(library.level(), None, None, 0, None).unwrap();
         assert_eq!(info.names()[0].domain, "shm");
-        assert_eq!(get!(info, caps), OFFERED);
+        // MPICH takes an entry that it has found without hints as it is: with FI_SOURCE_ERR, messages of
+        // processes which are not inserted yet would be failures.
+        assert_eq!(get!(info, caps), OFFERED & !FI_SOURCE_ERR);
         assert!(get!(info, src_addrlen) > 0 && !get!(info, src_addr).is_null());
         assert_eq!(get!(info, fabric_attr.api_version), library.level().version());
     });
