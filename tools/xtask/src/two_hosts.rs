@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::Error;
-use crate::links::lab::{Host, Lab};
+use crate::links::lab::{CONTROL, Host, Lab};
 use crate::workshop::need;
 
 /// How many links there are beside the one for launchers.
@@ -24,7 +24,7 @@ pub(crate) const RAILS: &str = "udp:v0,udp:v1";
 /// The interfaces of both links.
 pub(crate) const INTERFACES: &str = "v0,v1";
 /// The interface that providers use which are bound to one.
-pub(crate) const FIRST: &str = "v0";
+const FIRST: &str = "v0";
 
 /// Gives a host its name, and runs the rest.
 const NAMED: &str = "hostname \"$0\" && exec \"$@\"";
@@ -89,6 +89,24 @@ impl TwoHosts {
             .args(["--uts", "sh", "-c", NAMED, name(host)])
             .arg(program);
         command
+    }
+
+    /// Adds the words by which hydra, at the first host, starts half of the ranks at each.
+    pub(crate) fn through_hydra(&self, command: &mut Command, ranks: u32) {
+        command
+            .args(["-launcher", "rsh", "-launcher-exec"])
+            .arg(self.ssh());
+        command.args(["-iface", CONTROL, "-bind-to", "none"]);
+        command.args(["-hosts", &Host::BOTH.map(Host::control).join(",")]);
+        command.args(["-ppn", &ranks.div_ceil(2).to_string()]);
+    }
+
+    /// Makes libfabric's own providers, which use one interface and choose it by name or by speed, use the
+    /// same one.
+    pub(crate) fn choose_interface(&self, command: &mut Command) {
+        for provider in ["TCP", "UDP", "SOCKETS"] {
+            command.env(format!("FI_{provider}_IFACE"), FIRST);
+        }
     }
 }
 

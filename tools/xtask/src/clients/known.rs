@@ -1,6 +1,7 @@
 //! Failures that are not ours, with the project responsible for each, and why. If such a test passes, the run
 //! does not fail.
 
+use super::over::Over;
 use super::trees::Client;
 use crate::results::Known;
 
@@ -13,7 +14,17 @@ const EXACTLY: &str = "with several senders more than half of the messages may h
 const FREES: &str = "it frees the buffers of an operation before the fence that ends it, and the result arrives in memory \
                      that is in use again";
 
-pub(super) const KNOWN: &[Known] = &[
+/// Returns the known failures of clients that are built for it.
+pub(super) const fn over(over: Over) -> &'static [Known] {
+    match over {
+        Over::Portals => OVER_PORTALS,
+        Over::Libfabric => OVER_LIBFABRIC,
+    }
+}
+
+const OVER_LIBFABRIC: &[Known] = &[];
+
+const OVER_PORTALS: &[Known] = &[
     Known {
         client: Client::Reference.name(),
         test: "test_abort_",

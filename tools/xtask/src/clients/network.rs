@@ -1,13 +1,17 @@
-//! The network between the ranks: rails of this host, or two rails of a network namespace of which one is cut
-//! now and then.
+//! The network between the ranks: rails of this host, two rails of a network namespace of which one is cut
+//! now and then, or two hosts.
 
 use std::fmt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+use crate::links::lab::Host;
+use crate::two_hosts::{RAILS, TwoHosts};
 
 /// A network by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +20,8 @@ pub(crate) enum Network {
     Rails(String),
     /// Two udp rails, one of them cut and mended.
     TwoRails,
+    /// Half of the ranks at each of two hosts, which are network namespaces with two links between them.
+    TwoHosts,
 }
 
 impl fmt::Display for Network {
@@ -23,6 +29,7 @@ impl fmt::Display for Network {
         match self {
             Self::Rails(rails) => out.write_str(rails),
             Self::TwoRails => out.write_str("two-rails"),
+            Self::TwoHosts => out.write_str("two-hosts"),
         }
     }
 }
@@ -33,9 +40,10 @@ impl FromStr for Network {
     fn from_str(word: &str) -> Result<Self, String> {
         match word {
             "two-rails" => Ok(Self::TwoRails),
+            "two-hosts" => Ok(Self::TwoHosts),
             "shm" => Ok(Self::Rails(word.to_owned())),
             _ if word.starts_with("udp:") => Ok(Self::Rails(word.to_owned())),
-            _ => Err("give shm, udp:INTERFACE or two-rails".to_owned()),
+            _ => Err("give shm, udp:INTERFACE, two-rails or two-hosts".to_owned()),
         }
     }
 }
@@ -43,22 +51,31 @@ impl FromStr for Network {
 /// The place where ranks run; what was made for it is removed with it.
 pub(crate) struct Place {
     rails: String,
-    hosts: Option<Namespace>,
+    around: Around,
+}
+
+/// What was made around the ranks.
+enum Around {
+    Nothing,
+    Namespace(Namespace),
+    Hosts(TwoHosts),
 }
 
 impl Network {
-    /// Makes it; or why that cannot be.
-    pub(crate) fn make(&self) -> Result<Place, String> {
-        match self {
-            Self::Rails(rails) => Ok(Place {
-                rails: rails.clone(),
-                hosts: None,
-            }),
-            Self::TwoRails => Ok(Place {
-                rails: "udp:db0,udp:db1".to_owned(),
-                hosts: Some(Namespace::new()?),
-            }),
-        }
+    /// Makes it; or why that cannot be. What it needs on disk is below `folder`, and goes with it.
+    pub(crate) fn make(&self, folder: &Path) -> Result<Place, String> {
+        let (rails, around) = match self {
+            Self::Rails(rails) => (rails.as_str(), Around::Nothing),
+            Self::TwoRails => ("udp:db0,udp:db1", Around::Namespace(Namespace::new()?)),
+            Self::TwoHosts => {
+                let hosts = TwoHosts::new(folder).map_err(|error| error.to_string())?;
+                (RAILS, Around::Hosts(hosts))
+            }
+        };
+        Ok(Place {
+            rails: rails.to_owned(),
+            around,
+        })
     }
 }
 
@@ -68,15 +85,24 @@ impl Place {
         &self.rails
     }
 
-    /// Returns a command that runs its arguments there.
+    /// Returns the two hosts, if it is that.
+    pub(crate) fn hosts(&self) -> Option<&TwoHosts> {
+        match &self.around {
+            Around::Hosts(hosts) => Some(hosts),
+            Around::Nothing | Around::Namespace(_) => None,
+        }
+    }
+
+    /// Returns a command that runs its arguments there; on two hosts, at the first.
     pub(crate) fn command(&self) -> Command {
-        match &self.hosts {
-            None => Command::new("env"),
-            Some(namespace) => {
+        match &self.around {
+            Around::Nothing => Command::new("env"),
+            Around::Namespace(namespace) => {
                 let mut command = Command::new("ip");
                 command.args(["netns", "exec", &namespace.name, "env"]);
                 command
             }
+            Around::Hosts(hosts) => hosts.at(Host::A, "env"),
         }
     }
 }
@@ -181,7 +207,7 @@ mod tests {
 
     #[test]
     fn networks_have_names() {
-        for name in ["shm", "udp:lo", "two-rails"] {
+        for name in ["shm", "udp:lo", "two-rails", "two-hosts"] {
             assert_eq!(name.parse::<Network>().unwrap().to_string(), name);
         }
         assert!("tcp".parse::<Network>().is_err());

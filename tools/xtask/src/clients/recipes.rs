@@ -344,21 +344,47 @@ fn open_shmem(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
         )));
     }
     let tree = stage.shop.with_configure(tree, &["autogen.sh"], "openshmem")?;
-    let folder = stage.folder("openshmem")?;
-    let words = [
-        format!("--with-portals4={}", stage.installed().display()),
-        "--enable-pmi-simple".to_owned(),
-        "--enable-error-checking".to_owned(),
-        "--disable-fortran".to_owned(),
-        "CFLAGS=-O1".to_owned(),
-        "CXXFLAGS=-O1".to_owned(),
-    ];
+    let client = Client::OpenShmem;
+    let (name, network) = match &stage.libfabric {
+        None => (
+            client.to_string(),
+            vec![format!("--with-portals4={}", stage.installed().display())],
+        ),
+        Some(libfabric) => {
+            let with = match &libfabric.prefix {
+                None => "--with-ofi".to_owned(),
+                Some(prefix) => format!("--with-ofi={}", prefix.display()),
+            };
+            // What stays on the host is to go through the provider as well, which is its default.
+            let manual = libfabric.is_manual.then(|| "--enable-manual-progress".to_owned());
+            (
+                libfabric.folder(client),
+                [with].into_iter().chain(manual).collect(),
+            )
+        }
+    };
+    let folder = stage.folder(&name)?;
+    let words: Vec<String> = network
+        .into_iter()
+        .chain(
+            [
+                "--enable-pmi-simple",
+                "--enable-error-checking",
+                "--disable-fortran",
+                "CFLAGS=-O1",
+                "CXXFLAGS=-O1",
+            ]
+            .map(str::to_owned),
+        )
+        .collect();
     once(&folder, "configure", || {
-        configure(stage, &tree, &folder, &words, "openshmem-configure")
+        configure(stage, &tree, &folder, &words, &format!("{name}-configure"))
     })?;
-    once(&folder, "make", || make(stage, &folder, &[], "openshmem-make"))?;
+    once(&folder, "make", || {
+        make(stage, &folder, &[], &format!("{name}-make"))
+    })?;
     once(&folder, "tests", || {
-        make(stage, &folder, &["check", "TESTS="], "openshmem-tests")
+        make(stage, &folder, &["check", "TESTS="], &format!("{name}-tests"))
     })?;
     let mut cases = Vec::new();
     // Programs that need its libraries lie in `.libs`: those beside them are scripts, which link again when
@@ -386,7 +412,7 @@ fn open_shmem(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
         }
     }
     Ok(Suite {
-        client: Client::OpenShmem,
+        client,
         launcher: Launcher::Hydra,
         environment: vec![("SHMEM_SYMMETRIC_SIZE", "64M".into())],
         crowded: None,

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use super::over::Over;
 use crate::error::Error;
 
 /// A program of others.
@@ -16,7 +17,7 @@ pub(crate) enum Client {
     OpenMpi,
     /// Sandia's implementation of OpenSHMEM.
     OpenShmem,
-    /// GASNet 1, portals4-conduit.
+    /// GASNet 1, portals4-conduit or ofi-conduit.
     Gasnet,
     /// MPI for Python, over the Open MPI that was built before it.
     Mpi4py,
@@ -43,14 +44,16 @@ impl Client {
         }
     }
 
-    /// Returns a file that its tree has, and no other.
-    pub(crate) fn sign(self) -> &'static str {
-        match self {
-            Self::Reference => "test/basic/testing.h",
-            Self::OpenMpi => "ompi/mca/mtl/portals4/mtl_portals4.c",
-            Self::OpenShmem => "src/transport_portals4.c",
-            Self::Gasnet => "portals4-conduit/gasnet_portals4.c",
-            Self::Mpi4py => "src/mpi4py/MPI.pyx",
+    /// Returns a file that its tree has, and no other: the transport for what is below it.
+    pub(crate) fn sign(self, over: Over) -> &'static str {
+        match (self, over) {
+            (Self::Reference, _) => "test/basic/testing.h",
+            (Self::OpenMpi, _) => "ompi/mca/mtl/portals4/mtl_portals4.c",
+            (Self::OpenShmem, Over::Portals) => "src/transport_portals4.c",
+            (Self::OpenShmem, Over::Libfabric) => "src/transport_ofi.c",
+            (Self::Gasnet, Over::Portals) => "portals4-conduit/gasnet_portals4.c",
+            (Self::Gasnet, Over::Libfabric) => "ofi-conduit/gasnet_ofi.c",
+            (Self::Mpi4py, _) => "src/mpi4py/MPI.pyx",
         }
     }
 }
@@ -75,7 +78,7 @@ impl FromStr for Client {
 
 /// Finds the tree of each client in a folder, or the one that the folder is; of several the last by name,
 /// which is mostly the newest.
-pub(crate) fn find(from: &Path) -> Result<BTreeMap<Client, PathBuf>, Error> {
+pub(crate) fn find(from: &Path, over: Over) -> Result<BTreeMap<Client, PathBuf>, Error> {
     let mut folders = vec![from.to_path_buf()];
     let entries = std::fs::read_dir(from).map_err(Error::file("read", from))?;
     folders.extend(entries.flatten().map(|entry| entry.path()));
@@ -83,7 +86,7 @@ pub(crate) fn find(from: &Path) -> Result<BTreeMap<Client, PathBuf>, Error> {
     let mut trees = BTreeMap::new();
     for folder in folders {
         for client in Client::ALL {
-            if folder.join(client.sign()).is_file() {
+            if folder.join(client.sign(over)).is_file() {
                 trees.insert(client, folder.clone());
             }
         }
@@ -103,11 +106,11 @@ mod tests {
             ("b", Client::OpenMpi),
             ("other", Client::Gasnet),
         ] {
-            let sign = from.path().join(folder).join(client.sign());
+            let sign = from.path().join(folder).join(client.sign(Over::Portals));
             std::fs::create_dir_all(sign.parent().unwrap()).unwrap();
             std::fs::write(sign, "").unwrap();
         }
-        let trees = find(from.path()).unwrap();
+        let trees = find(from.path(), Over::Portals).unwrap();
         let names: Vec<_> = trees
             .iter()
             .map(|(client, tree)| (*client, tree.file_name().unwrap().to_owned()))
@@ -117,9 +120,9 @@ mod tests {
             [(Client::OpenMpi, "b".into()), (Client::Gasnet, "other".into())]
         );
         // The folder itself may be the tree.
-        let own = find(&from.path().join("other")).unwrap();
+        let own = find(&from.path().join("other"), Over::Portals).unwrap();
         assert_eq!(own.keys().copied().collect::<Vec<_>>(), [Client::Gasnet]);
-        assert!(find(&from.path().join("missing")).is_err());
+        assert!(find(&from.path().join("missing"), Over::Portals).is_err());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::OURS;
 use crate::child::Ended;
 use crate::error::Error;
 use crate::links::lab::{CONTROL, Host};
-use crate::two_hosts::{FIRST, INTERFACES, TwoHosts};
+use crate::two_hosts::{INTERFACES, TwoHosts};
 use crate::workshop::{Workshop, is_on_path, once};
 
 /// The releases that are downloaded: the newest two of each with a libfabric of their own, and older ones
@@ -243,9 +243,8 @@ impl Mpi {
             Family::OpenMpi => self.through_mpirun(&mut command, provider, hosts, ranks),
             Family::Mpich => self.through_hydra(&mut command, provider, hosts, ranks),
         }
-        if hosts.is_some() {
-            // Providers of libfabric that use one interface choose by name or by speed: all use the same one.
-            command.env("FI_TCP_IFACE", FIRST).env("FI_UDP_IFACE", FIRST);
+        if let Some(hosts) = hosts {
+            hosts.choose_interface(&mut command);
         }
         command
     }
@@ -292,12 +291,7 @@ impl Mpi {
         // Its own shared memory would carry everything on one host.
         command.env("MPIR_CVAR_NOLOCAL", "1");
         if let Some(hosts) = hosts {
-            command
-                .args(["-launcher", "rsh", "-launcher-exec"])
-                .arg(hosts.ssh());
-            command.args(["-iface", CONTROL, "-bind-to", "none"]);
-            command.args(["-hosts", &Host::BOTH.map(Host::control).join(",")]);
-            command.args(["-ppn", &ranks.div_ceil(2).to_string()]);
+            hosts.through_hydra(command, ranks);
         }
     }
 
