@@ -6,6 +6,7 @@ use libfabric_sys::*;
 
 use crate::client::{Client, Room, Wants, pattern, until};
 use crate::pair::run;
+use crate::rma::{KEY, calls, expose};
 
 fn automatic() -> Wants {
     Wants {
@@ -94,6 +95,72 @@ fn the_thread_sleeps_when_nothing_comes_and_ends_with_its_domain() {
         role.exchange(&[0]);
         drop(client);
         assert!(threads().is_empty());
+    });
+}
+
+/// How often a target that makes no calls is written to.
+const PUTS: usize = 2000;
+
+#[test]
+#[ignore = "measures times, which need a machine without other work"]
+fn a_target_that_computes_is_written_to_in_time() {
+    let test = "automatic::a_target_that_computes_is_written_to_in_time";
+    run(test, |mut role, library| {
+        let wants = Wants {
+            caps: FI_MSG | FI_RMA | FI_SOURCE,
+            send_flags: FI_DELIVERY_COMPLETE,
+            ..automatic()
+        };
+        let client = Client::meet(&mut role, library, &wants);
+        let mut room = Room::new(4096);
+        let _registration = expose(&client, &mut room, KEY);
+        role.meet(&client);
+        if !role.is_first() {
+            let mut state = 1_u64;
+            while !role.is_called() {
+                for _ in 0..1_000_000 {
+                    state = std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005) | 1);
+                }
+            }
+            role.wait();
+            assert_eq!(room.bytes()[..8], (PUTS as u64 - 1).to_le_bytes());
+            return;
+        }
+        let calls = calls(&client);
+        let mut times: Vec<Duration> = (0..PUTS as u64)
+            .map(|number| {
+                // The target's thread sleeps again.
+                std::thread::sleep(Duration::from_millis(2));
+                let began = Instant::now();
+                calls.write_by("write", &number.to_le_bytes());
+                began.elapsed()
+            })
+            .collect();
+        role.call();
+        times.sort_unstable();
+        let at = |share: usize| times[PUTS * share / 100];
+        let (median, p99, longest) = (at(50), at(99), times[PUTS - 1]);
+        println!(
+            "{PUTS} puts of 8 B to a target that computes: median {median:?}, p99 {p99:?}, longest {longest:?}"
+        );
+        assert!(median <= Duration::from_millis(1) && p99 <= Duration::from_millis(5));
+    });
+}
+
+#[test]
+#[ignore = "measures the time of ten seconds without work"]
+fn an_idle_process_takes_a_hundredth_of_a_core() {
+    let test = "automatic::an_idle_process_takes_a_hundredth_of_a_core";
+    run(test, |mut role, library| {
+        let client = Client::meet(&mut role, library, &automatic());
+        role.meet(&client);
+        std::thread::sleep(Duration::from_millis(100));
+        let (before, began) = (threads()[0], Instant::now());
+        std::thread::sleep(Duration::from_secs(10));
+        let (taken, passed) = (threads()[0] - before, began.elapsed());
+        println!("an idle thread takes {taken:?} of {passed:?}");
+        assert!(taken * 100 <= passed);
+        role.exchange(&[0]);
     });
 }
 

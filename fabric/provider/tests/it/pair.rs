@@ -219,7 +219,14 @@ pub(crate) fn text(output: &Output) -> String {
 
 fn command(test: &str, role: usize, more: &[(&str, &str)], place: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]);
+    // The test that starts it may have been requested although it is ignored.
+    command.args([
+        "--exact",
+        test,
+        "--include-ignored",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
     variables(&mut command)
         .envs(more.iter().copied())
         .env(ROLE, role.to_string())

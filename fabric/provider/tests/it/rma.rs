@@ -240,7 +240,7 @@ impl Calls<'_> {
 }
 
 /// The calls of a client into the memory that its peer has registered first.
-fn calls(client: &Client) -> Calls<'_> {
+pub(crate) fn calls(client: &Client) -> Calls<'_> {
     Calls {
         client,
         peer: client.peer,
