@@ -40,16 +40,15 @@ everything for a second in each two, and `two-hosts` has half of the ranks at ea
 udp:v0,udp:v1: both need root. Everything is built under target/clients, and stays there for the next \
 run. Exit status 1 when a test failed for which no other owner is known.
 
-With --over libfabric, OpenSHMEM and GASNet (ofi-conduit) are built for libfabric instead, the system's (package libfabric-dev) or that of \
---libfabric, and run over each provider; ours has the rails that --network names. What fails over others is shown for comparison. GASNet \
-takes the PMI library of OpenSHMEM there.
+With --over libfabric, OpenSHMEM is built for libfabric instead, the system's (package libfabric-dev) or that of --libfabric, and run \
+over each provider; ours has the rails that --network names. What fails over others is shown for comparison.
 
 Examples:
   cargo xtask clients --from ~/src
   cargo xtask clients --from ~/src --only openmpi --network shm --ranks 2
   cargo xtask clients --from ~/src --only gasnet --test testam --keep-going
   cargo xtask clients --from ~/src --over libfabric --network shm,two-hosts
-  cargo xtask clients --from ~/src --over libfabric --only openshmem --provider doorbell --manual-progress
+  cargo xtask clients --from ~/src --over libfabric --provider doorbell --manual-progress
   cargo xtask clients --from ~/src --table target/clients/table.md";
 
 #[derive(Debug, clap::Args)]

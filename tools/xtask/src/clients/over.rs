@@ -24,7 +24,7 @@ impl Over {
     pub(crate) fn has(self, client: Client) -> bool {
         match self {
             Self::Portals => true,
-            Self::Libfabric => matches!(client, Client::OpenShmem | Client::Gasnet),
+            Self::Libfabric => client == Client::OpenShmem,
         }
     }
 
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn each_build_has_a_folder_of_its_own() {
         let mut libfabric = Libfabric::default();
-        assert_eq!(libfabric.folder(Client::Gasnet), "gasnet-libfabric");
+        assert_eq!(libfabric.folder(Client::OpenShmem), "openshmem-libfabric");
         libfabric.is_manual = true;
         libfabric.prefix = Some("/opt/ofi-2.6".into());
         assert_eq!(

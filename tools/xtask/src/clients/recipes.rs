@@ -392,6 +392,7 @@ fn open_shmem(stage: &Stage, tree: &Path) -> Result<Suite, Error> {
     for below in [
         "modules/tests-sos/test/unit",
         "modules/tests-sos/test/shmemx",
+        "modules/tests-sos/test/spec-example",
         "examples",
     ] {
         let built = folder.join(below);

@@ -17,7 +17,7 @@ pub(crate) enum Client {
     OpenMpi,
     /// Sandia's implementation of OpenSHMEM.
     OpenShmem,
-    /// GASNet 1, portals4-conduit or ofi-conduit.
+    /// GASNet 1, portals4-conduit.
     Gasnet,
     /// MPI for Python, over the Open MPI that was built before it.
     Mpi4py,
@@ -51,8 +51,7 @@ impl Client {
             (Self::OpenMpi, _) => "ompi/mca/mtl/portals4/mtl_portals4.c",
             (Self::OpenShmem, Over::Portals) => "src/transport_portals4.c",
             (Self::OpenShmem, Over::Libfabric) => "src/transport_ofi.c",
-            (Self::Gasnet, Over::Portals) => "portals4-conduit/gasnet_portals4.c",
-            (Self::Gasnet, Over::Libfabric) => "ofi-conduit/gasnet_ofi.c",
+            (Self::Gasnet, _) => "portals4-conduit/gasnet_portals4.c",
             (Self::Mpi4py, _) => "src/mpi4py/MPI.pyx",
         }
     }
