@@ -40,8 +40,7 @@ With --out-of-band the tests exchange addresses by a connection of their own, an
 Our provider is run with fabric/provider/fabtests.exclude, the others \
 with the exclude files of the tree. Exit status 1 when a \
 test fails over our provider; what fails over the others is shown and changes nothing. What the script counts as failed, although \
-one side did nothing but call fi_getinfo, which had no data, is shown as refused: where that is the server, or where the test is of \
-endpoints of another type than RDM.
+the server did nothing but call fi_getinfo, which had no data, and its clients only found it gone, is shown as refused.
 
 Examples:
   cargo xtask fabtests --from ~/src/libfabric

@@ -8,9 +8,8 @@ use serde::Serialize;
 pub(super) enum Verdict {
     Passed,
     Failed,
-    /// The provider does not offer what it needs: `fi_getinfo` had no data for one side, which did nothing
-    /// else. The script counts it as failed, since the other side waited for this one and ended in another
-    /// way.
+    /// The provider does not offer what it needs: `fi_getinfo` had no data for the server, which did nothing
+    /// else. The script counts it as failed, since its clients waited for it and ended in another way.
     Refused,
     /// The provider does not offer what it needs: both sides ended with FI_ENODATA or FI_ENOSYS.
     NotRun,
@@ -125,21 +124,49 @@ impl Printed {
     }
 }
 
-/// Whether a test that failed was only refused, which its own output has to show. A server names no peer, so
-/// what `fi_getinfo` refuses it is no address; of a test of RDM endpoints its clients must have noticed that
-/// it ended, since a rail that another process has is refused as well. A client may be refused an address:
-/// it counts where the test is of endpoints of another type, and its server, which waits for it first
-/// (`-E`), did nothing.
+/// Whether a test that failed was only refused, which its own output has to show: its server did nothing but
+/// call `fi_getinfo`, and each client reports no more than that its server has gone. A server names no peer,
+/// so what it is refused is no address; a client's own refusal may be one.
 fn is_refused(test: &Test, sides: &[Vec<String>]) -> bool {
     let Some((server, clients)) = sides.split_first() else {
         return false;
     };
-    if is_refusal(server) {
-        return !test.is_rdm() || clients.iter().all(|client| is_left(client));
+    if test.is_negative() || clients.is_empty() || !is_refusal(server) {
+        return false;
     }
-    let did_nothing = server.iter().all(|line| line == "bind: Address already in use");
-    !test.is_rdm() && did_nothing && clients.iter().any(|client| is_refusal(client))
+    if test.name.starts_with(CRASHES) {
+        return clients.iter().all(|client| is_crash_when_refused(client));
+    }
+    clients.iter().all(|client| is_left(client)) && explains_the_status(sides)
 }
+
+/// This client reads an answer of `fi_getinfo` that it has not got (`ft_init_fabric_cm` of libfabric's
+/// `common/shared.c`), over every provider without endpoints of type MSG.
+const CRASHES: &str = "fi_flood -e msg";
+
+/// Whether a process was refused, and then ended with a segmentation fault, as the shell reports it.
+fn is_crash_when_refused(lines: &[String]) -> bool {
+    let (crash, others): (Vec<&String>, Vec<&String>) =
+        lines.iter().partition(|line| line.contains("Segmentation fault"));
+    !crash.is_empty()
+        && others.iter().any(|line| is_no_data(line))
+        && others.iter().all(|line| is_no_data(line) || is_consequence(line))
+}
+
+/// Whether what was printed shows why the script counts the test as failed. Where all sides are refused and
+/// end by that, it counts the test as not run; so either a process has found another one gone, or all are of
+/// the harness, which ends with another status.
+fn explains_the_status(sides: &[Vec<String>]) -> bool {
+    let has_gone = |side: &Vec<String>| side.iter().any(|line| line.ends_with(GONE));
+    let is_harness = |side: &Vec<String>| side.iter().any(|line| line.ends_with(HARNESS));
+    sides.iter().any(has_gone) || sides.iter().all(is_harness)
+}
+
+/// The end of a line of a process whose peer has ended.
+const GONE: &str = "ret=-107 (Transport endpoint is not connected)";
+
+/// The end of the last line of a process of `fi_multinode_coll`, whose exit status is the negative error.
+const HARNESS: &str = ": Tests failed";
 
 /// Whether a process did nothing but call `fi_getinfo`, which answered FI_ENODATA: any other line is the
 /// report of something that it did.
@@ -150,9 +177,8 @@ fn is_refusal(lines: &[String]) -> bool {
 
 /// Whether a process found its server gone, or was refused as well.
 fn is_left(lines: &[String]) -> bool {
-    const GONE: &str = "ret=-107 (Transport endpoint is not connected)";
-    let is_consequence = |line: &String| is_no_data(line) || line.ends_with(GONE) || is_consequence(line);
-    !lines.is_empty() && lines.iter().all(is_consequence)
+    let is_allowed = |line: &String| is_no_data(line) || line.ends_with(GONE) || is_consequence(line);
+    lines.iter().any(|line| is_no_data(line) || line.ends_with(GONE)) && lines.iter().all(is_allowed)
 }
 
 fn is_no_data(line: &str) -> bool {
@@ -162,7 +188,7 @@ fn is_no_data(line: &str) -> bool {
 }
 
 fn is_consequence(line: &str) -> bool {
-    let ends = [": FAIL", "error: No data available", ": Tests failed"];
+    let ends = [": FAIL", "error: No data available", HARNESS];
     ends.iter().any(|end| line.ends_with(end))
 }
 
@@ -252,58 +278,107 @@ mod tests {
         assert_eq!(is_rdm, [true, false, true, false, false]);
     }
 
-    /// A test that failed, with what its server and its client printed.
-    fn failed(test: &str, server: &[&str], client: &[&str]) -> Test {
+    const NO_DATA: &str = "fi_getinfo(): common/shared.c:1101, ret=-61 (No data available)";
+    const LEFT: &str = "ft_sock_recv(): common/shared.c:4365, ret=-107 (Transport endpoint is not connected)";
+    const FAULT: &str = "Segmentation fault";
+
+    /// A test that failed, with what its server and each of its clients printed.
+    fn failed(test: &str, server: &[&str], clients: &[&[&str]]) -> Test {
         let of = |lines: &[&str]| -> String { lines.iter().map(|line| format!("    {line}\n")).collect() };
-        let text = format!(
-            "- name:   {test} -p \"doorbell\"\n  result: Fail\n  time:   2\n  server_cmd: fi_x\n  server_stdout: |\n{}  \
-             client_cmd: fi_x 127.0.0.1\n  client_stdout: |\n{}",
+        let mut text = format!(
+            "- name:   {test} -p \"doorbell\"\n  result: Fail\n  time:   2\n  server_cmd: fi_x\n  server_stdout: |\n{}",
             of(server),
-            of(client)
         );
+        for client in clients {
+            text += "  client_cmd: fi_x 127.0.0.1\n  client_stdout: |\n";
+            text += &of(client);
+        }
         read(&text).remove(0)
     }
 
     #[test]
     fn a_test_whose_server_only_fi_getinfo_refused_is_told_from_a_failure() {
-        const NO_DATA: &str = "fi_getinfo(): common/shared.c:1101, ret=-61 (No data available)";
-        const GONE: &str =
-            "ft_sock_recv(): common/shared.c:4365, ret=-107 (Transport endpoint is not connected)";
         let refused = failed(
             "fi_av_xfer -e dgram",
             &[NO_DATA, NO_DATA, "AV address removal: FAIL"],
-            &[GONE],
+            &[&[LEFT]],
         );
         assert_eq!(refused.result, Verdict::Refused);
         assert_eq!(refused.last_lines.len(), 4);
-        let of = |server: &[&str], client: &[&str]| failed("fi_rdm", server, client).result;
-        assert_eq!(of(&[NO_DATA], &[GONE]), Verdict::Refused);
+        for test in ["fi_rdm", "fi_cq_data -e msg", "fi_dgram"] {
+            let of = |server: &[&str], client: &[&str]| failed(test, server, &[client]).result;
+            assert_eq!(of(&[NO_DATA], &[LEFT]), Verdict::Refused, "{test}");
+            let prefix = "[error] fabtests:common/shared.c:1106: Provider disabled requested prefix mode.";
+            assert_eq!(of(&[prefix], &[LEFT]), Verdict::Refused, "{test}");
+            // Another process may have the server's rail.
+            assert_eq!(of(&[NO_DATA], &[]), Verdict::Failed, "{test}");
+            // The refusal is not all.
+            assert_eq!(of(&[NO_DATA], &[LEFT, FAULT]), Verdict::Failed, "{test}");
+            assert_eq!(of(&[NO_DATA], &[FAULT]), Verdict::Failed, "{test}");
+            assert_eq!(of(&[NO_DATA], &[NO_DATA, FAULT]), Verdict::Failed, "{test}");
+            assert_eq!(of(&[NO_DATA, FAULT], &[LEFT]), Verdict::Failed, "{test}");
+            // A client names the server, so that its refusal may be one of an address.
+            assert_eq!(of(&[LEFT], &[NO_DATA]), Verdict::Failed, "{test}");
+            // A server that did something else, or nothing.
+            let passed = "AV re-insertion address: PASS";
+            assert_eq!(of(&[NO_DATA, passed], &[LEFT]), Verdict::Failed, "{test}");
+            assert_eq!(of(&[NO_DATA, LEFT], &[LEFT]), Verdict::Failed, "{test}");
+            assert_eq!(of(&[], &[]), Verdict::Failed, "{test}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_ended_silently_has_failed() {
+        for test in ["fi_rdm", "fi_cq_data -e msg", "fi_cm_data"] {
+            let of = |server: &[&str]| failed(test, server, &[&[NO_DATA]]).result;
+            assert_eq!(of(&[]), Verdict::Failed, "{test}");
+            assert_eq!(of(&["bind: Address already in use"]), Verdict::Failed, "{test}");
+        }
+    }
+
+    #[test]
+    fn where_all_are_refused_the_script_counts_a_failure_for_another_reason() {
+        let of = |test: &str, server: &[&str], clients: &[&[&str]]| failed(test, server, clients).result;
+        for test in ["fi_rdm", "fi_cq_data -e msg"] {
+            assert_eq!(of(test, &[NO_DATA], &[&[NO_DATA]]), Verdict::Failed, "{test}");
+        }
         let harness = "[error] fabtests:harness.c:487: Tests failed";
-        assert_eq!(of(&[NO_DATA, harness], &[NO_DATA, harness]), Verdict::Refused);
-        let prefix = "[error] fabtests:common/shared.c:1106: Provider disabled requested prefix mode.";
-        assert_eq!(of(&[prefix], &[GONE]), Verdict::Refused);
-        // Another process may have the server's rail.
-        assert_eq!(of(&[NO_DATA], &[]), Verdict::Failed);
-        assert_eq!(of(&[NO_DATA], &[GONE, "Segmentation fault"]), Verdict::Failed);
-        // A client names the server, so that its refusal may be one of an address.
-        assert_eq!(of(&[GONE], &[NO_DATA]), Verdict::Failed);
-        assert_eq!(of(&[], &[NO_DATA]), Verdict::Failed);
-        // A server that did something else, or nothing.
+        let both = [NO_DATA, harness];
+        let coll = "fi_multinode_coll -n 3";
+        assert_eq!(of(coll, &both, &[&both, &both]), Verdict::Refused);
+        assert_eq!(of(coll, &both, &[&both, &[NO_DATA]]), Verdict::Failed);
+        assert_eq!(of(coll, &both, &[&both, &[FAULT]]), Verdict::Failed);
+        assert_eq!(of(coll, &both, &[&[harness], &[harness]]), Verdict::Failed);
+        // One that ended silently beside one that found the server gone.
+        assert_eq!(of(coll, &[NO_DATA], &[&[LEFT], &[]]), Verdict::Failed);
+    }
+
+    #[test]
+    fn tests_of_one_process_and_those_that_have_to_fail_are_never_refused() {
+        assert_eq!(failed("fi_av_test", &[NO_DATA], &[]).result, Verdict::Failed);
         assert_eq!(
-            of(&[NO_DATA, "AV re-insertion address: PASS"], &[GONE]),
+            failed("fi_av_test -e dgram", &[NO_DATA], &[]).result,
             Verdict::Failed
         );
-        assert_eq!(of(&[NO_DATA, GONE], &[GONE]), Verdict::Failed);
-        assert_eq!(of(&[], &[]), Verdict::Failed);
-        // Endpoints of another type than RDM, and a server that waits for its client first.
-        let of = |server: &[&str], client: &[&str]| failed("fi_cq_data -e msg", server, client).result;
-        assert_eq!(of(&[], &[NO_DATA, "error: No data available"]), Verdict::Refused);
+        let negative = "fi_rdm g00n13s";
+        assert_eq!(failed(negative, &[NO_DATA], &[]).result, Verdict::Failed);
+        assert_eq!(failed(negative, &[NO_DATA], &[&[LEFT]]).result, Verdict::Failed);
+    }
+
+    #[test]
+    fn only_the_client_that_is_known_for_it_may_crash_when_it_is_refused() {
+        let of = |test: &str, client: &[&str]| failed(test, &[NO_DATA], &[client]).result;
+        let flood = "fi_flood -e msg -v -T 1";
+        let shell = "/x/runfabtests.sh: line 549:   997 Segmentation fault      timeout 120 /x/fi_flood";
+        assert_eq!(of(flood, &[NO_DATA, FAULT]), Verdict::Refused);
+        assert_eq!(of(flood, &[NO_DATA, shell]), Verdict::Refused);
+        assert_eq!(of(flood, &[FAULT]), Verdict::Failed);
+        assert_eq!(of(flood, &[NO_DATA]), Verdict::Failed);
+        assert_eq!(of("fi_flood -e rdm -v", &[NO_DATA, FAULT]), Verdict::Failed);
         assert_eq!(
-            of(&["bind: Address already in use"], &[NO_DATA]),
-            Verdict::Refused
+            failed(flood, &[NO_DATA, FAULT], &[&[NO_DATA, FAULT]]).result,
+            Verdict::Failed
         );
-        assert_eq!(of(&[NO_DATA], &["Segmentation fault"]), Verdict::Refused);
-        assert_eq!(of(&[GONE], &[NO_DATA]), Verdict::Failed);
     }
 
     #[test]
