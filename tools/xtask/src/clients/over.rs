@@ -109,10 +109,9 @@ pub(crate) struct Libfabric {
 }
 
 impl Libfabric {
-    /// Returns the name of the folder in which a client is built for it.
+    /// Returns the name of the folder in which a client is built for it: another one for each prefix.
     pub(crate) fn folder(&self, client: Client) -> String {
-        let prefix = self.prefix.as_deref().and_then(Path::file_name);
-        let prefix = prefix.map_or_else(String::new, |name| format!("-{}", name.to_string_lossy()));
+        let prefix = self.prefix.as_deref().map(short_name).unwrap_or_default();
         let progress = if self.is_manual { "-manual" } else { "" };
         format!("{client}-libfabric{prefix}{progress}")
     }
@@ -121,6 +120,21 @@ impl Libfabric {
     pub(crate) fn libraries(&self) -> Vec<PathBuf> {
         self.prefix.iter().map(|prefix| prefix.join("lib")).collect()
     }
+}
+
+/// Returns the last name of a folder with a hash of its whole path, which others of that name do not have.
+fn short_name(folder: &Path) -> String {
+    let whole = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let last = whole.file_name().unwrap_or_default().to_string_lossy();
+    // FNV-1a, since it is the same in each build of this program; a slash at the end is no component.
+    let names = whole.components().map(|name| name.as_os_str().as_encoded_bytes());
+    let hash = names.fold(0xcbf2_9ce4_8422_2325, |hash, name| {
+        let bytes = name.iter().chain(b"/");
+        bytes.fold(hash, |hash: u64, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        })
+    });
+    format!("-{last}-{hash:016x}")
 }
 
 #[cfg(test)]
@@ -191,11 +205,16 @@ mod tests {
         let mut libfabric = Libfabric::default();
         assert_eq!(libfabric.folder(Client::OpenShmem), "openshmem-libfabric");
         libfabric.is_manual = true;
-        libfabric.prefix = Some("/opt/ofi-2.6".into());
-        assert_eq!(
-            libfabric.folder(Client::OpenShmem),
-            "openshmem-libfabric-ofi-2.6-manual"
-        );
-        assert_eq!(libfabric.libraries(), [PathBuf::from("/opt/ofi-2.6/lib")]);
+        let mut folder = |prefix: &str| {
+            libfabric.prefix = Some(prefix.into());
+            libfabric.folder(Client::OpenShmem)
+        };
+        let first = folder("/a/ofi-2.6");
+        assert!(first.starts_with("openshmem-libfabric-ofi-2.6-"), "{first}");
+        assert!(first.ends_with("-manual"), "{first}");
+        assert_eq!(folder("/a/ofi-2.6/"), first);
+        assert_ne!(folder("/b/ofi-2.6"), first);
+        assert_ne!(folder("/a/ofi/2.6"), folder("/b/ofi/2.6"));
+        assert_eq!(libfabric.libraries(), [PathBuf::from("/b/ofi/2.6/lib")]);
     }
 }
