@@ -31,9 +31,8 @@ const ONE_SIDED: [&str; 8] = [
     "test_win",
 ];
 
-/// Modules of mpi4py that need what no test here is about: processes that are started later, files, and
-/// programs that are not there.
-const LEFT_OUT: [&str; 4] = ["test_spawn", "test_dynproc", "test_io", "test_file"];
+/// Modules of mpi4py that need what no test here is about: files.
+const LEFT_OUT: [&str; 2] = ["test_io", "test_file"];
 
 impl Case {
     /// Returns a test of `mpi.c`.
