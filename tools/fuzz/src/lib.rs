@@ -8,6 +8,7 @@
 //! | [`btl_frames`] | two BTLs whose frames carry MACs, by an attacker between them | each message arrives once, whole, and only if it was sent; in the end all do |
 //! | [`btl_peer`] | a BTL, by the peer it trusts | no byte outside of what is exposed or lent is written or sent |
 //! | [`pml_peer`] | the PML, by a peer | receives end with messages that match; bounds hold; no byte outside of a buffer is written |
+//! | [`pml_windows`] | the windows of a PML, and its own operations, by a peer | no byte is stored that no window allows, or outside of a buffer; bounds hold |
 //! | [`portals_ni`] | a Portals interface, by a peer | events are only of what was appended or started; operations end once; no byte outside is written or sent |
 //! | [`oob_session`] | two encrypted sessions, by an attacker between them | what arrives is the beginning of what was sent |
 //! | [`pmi`] | the clients of a launcher, by the launcher | an answer is what was written, whatever the pieces; after a fault no request is sent |
@@ -45,6 +46,7 @@ pub mod oob_session;
 pub mod pcapng;
 pub mod pmi;
 pub mod pml_peer;
+pub mod pml_windows;
 pub mod portals_ni;
 mod script;
 pub mod vic;
