@@ -106,6 +106,17 @@ pub enum RailError {
         /// What to do about it.
         remedy: String,
     },
+    /// Something that the rail needs for itself alone is in use: by another process, or by another rail of
+    /// this one.
+    #[error("rail `{rail}` cannot be used: {reason}; {remedy}")]
+    Taken {
+        /// The rail's name.
+        rail: String,
+        /// What is in use, and the process that has it, as far as that is known.
+        reason: String,
+        /// What to do about it.
+        remedy: String,
+    },
     /// An address that is not one of this rail's.
     #[error("`{address}` is not an address of rail `{rail}`: {reason}")]
     BadAddress {
@@ -271,6 +282,7 @@ impl RailError {
         match self {
             Self::UnknownKind { .. } => "unknown-kind",
             Self::Unusable { .. } => "rail-unusable",
+            Self::Taken { .. } => "rail-taken",
             Self::BadAddress { .. } => "bad-address",
             Self::Unreachable { .. } => "peer-unreachable",
             Self::Memory { .. } => "memory",
@@ -287,7 +299,9 @@ impl RailError {
     pub const fn exit(&self) -> Exit {
         match self {
             Self::UnknownKind { .. } | Self::Misuse { .. } => Exit::Usage,
-            Self::Unusable { .. } | Self::BadAddress { .. } | Self::NoRail { .. } => Exit::Rail,
+            Self::Unusable { .. } | Self::Taken { .. } | Self::BadAddress { .. } | Self::NoRail { .. } => {
+                Exit::Rail
+            }
             Self::Unreachable { .. } | Self::Hostile { .. } => Exit::PeerLost,
             Self::Memory { .. } | Self::System { .. } | Self::File { .. } | Self::BadFile { .. } => {
                 Exit::System
@@ -315,6 +329,10 @@ impl RailError {
             Self::Unusable { .. } => (
                 "The rail was named, and something that it needs is missing or not permitted.",
                 "Follow the message, or name another rail; a named rail is never replaced silently.",
+            ),
+            Self::Taken { .. } => (
+                "A device's queues, an interface's program or a port belong to one process at a time.",
+                "End the process that the message names, or name another rail.",
             ),
             Self::BadAddress { .. } => (
                 "The peer published an address of another kind of rail, or runs another version.",
@@ -474,6 +492,11 @@ mod tests {
                 reason: "reason".into(),
                 remedy: "remedy".into(),
             },
+            RailError::Taken {
+                rail: text(),
+                reason: "reason".into(),
+                remedy: "remedy".into(),
+            },
             RailError::BadAddress {
                 rail: text(),
                 address: text(),
@@ -507,15 +530,16 @@ mod tests {
         match error {
             RailError::UnknownKind { .. } => 0,
             RailError::Unusable { .. } => 1,
-            RailError::BadAddress { .. } => 2,
-            RailError::Unreachable { .. } => 3,
-            RailError::Memory { .. } => 4,
-            RailError::Hostile { .. } => 5,
-            RailError::System { .. } => 6,
-            RailError::NoRail { .. } => 7,
-            RailError::File { .. } => 8,
-            RailError::BadFile { .. } => 9,
-            RailError::Misuse { .. } => 10,
+            RailError::Taken { .. } => 2,
+            RailError::BadAddress { .. } => 3,
+            RailError::Unreachable { .. } => 4,
+            RailError::Memory { .. } => 5,
+            RailError::Hostile { .. } => 6,
+            RailError::System { .. } => 7,
+            RailError::NoRail { .. } => 8,
+            RailError::File { .. } => 9,
+            RailError::BadFile { .. } => 10,
+            RailError::Misuse { .. } => 11,
         }
     }
 

@@ -7,7 +7,7 @@ use doorbell_fabric::ether::{HEADERS_IPV4, HEADERS_IPV6, Mac, group_mac, solicit
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::time::Time;
-use doorbell_inet::{StaticAddress, unusable};
+use doorbell_inet::{StaticAddress, taken, unusable};
 use doorbell_packet::{LINK, PacketRx, PacketTx, Parts, Place};
 use doorbell_vfio::{Bar, Bdf, Block, Claim, Error, Put, SharedSlab, Slab};
 
@@ -54,6 +54,9 @@ pub(crate) fn bdf_of(name: &RailName) -> Result<Bdf, RailError> {
 
 /// An error of the device, as one of the rail.
 pub(crate) fn rail_error(name: &RailName, error: Error) -> RailError {
+    if error.is_taken() {
+        return taken(name, error.reason(), error.fix());
+    }
     unusable(name, error.reason(), error.fix())
 }
 

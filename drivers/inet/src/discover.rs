@@ -55,7 +55,9 @@ pub fn is_other_name(name: &RailName) -> bool {
 /// Converts an error to a rejected candidate.
 pub fn rejected(name: RailName, error: RailError) -> Candidate {
     match error {
-        RailError::Unusable { reason, remedy, .. } => Candidate::rejected(name, reason, remedy),
+        RailError::Unusable { reason, remedy, .. } | RailError::Taken { reason, remedy, .. } => {
+            Candidate::rejected(name, reason, remedy)
+        }
         error => Candidate::rejected(name, error.to_string(), error.help().next),
     }
 }

@@ -41,6 +41,15 @@ pub const PAYLOAD_MAX: usize = 65_507;
 /// Shortest frame limit that the layers above can work with: two of their headers and some payload.
 pub const FRAME_MIN: usize = 256;
 
+/// Builds the error of a rail of which something is in use by another process, or another rail.
+pub fn taken(name: &RailName, reason: impl Into<String>, remedy: impl Into<String>) -> RailError {
+    RailError::Taken {
+        rail: name.to_string(),
+        reason: reason.into(),
+        remedy: remedy.into(),
+    }
+}
+
 /// Builds the error of a rail that cannot be used as it is named or configured.
 pub fn unusable(name: &RailName, reason: impl Into<String>, remedy: impl Into<String>) -> RailError {
     RailError::Unusable {

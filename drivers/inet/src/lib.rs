@@ -58,7 +58,7 @@ pub use inbox::{Inbox, InboxFrame, KeptFrame, SpareChunks};
 pub use interface::{
     Interface, headers, interface_state, is_up, looks_like_address, name_of, scoped, system_error,
 };
-pub use interface_query::{FRAME_MIN, Family, InterfaceQuery, PAYLOAD_MAX, unusable};
+pub use interface_query::{FRAME_MIN, Family, InterfaceQuery, PAYLOAD_MAX, taken, unusable};
 pub use kernel_neighbours::{KernelNeighbours, NeighbourUpdate};
 pub use link::LinkMonitor;
 pub use neighbour_cache::{NeighbourCache, PacketSender};

@@ -11,7 +11,7 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::ether::{HEADERS_IPV4, Mac};
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::name::RailName;
-use doorbell_inet::{StaticAddress, unusable};
+use doorbell_inet::{StaticAddress, taken, unusable};
 use doorbell_packet::{LINK, Nic as _, PacketRx, PacketTx, Parts as RailParts, Place};
 use doorbell_vfio::{Bdf, Claim, Error, Host, Role, SharedSlab, Slab};
 
@@ -204,7 +204,10 @@ pub(crate) fn claim(name: &RailName, config: &UsnicConfig, plan: Plan) -> Result
     match &plan.object {
         Object::Pci(bdf) => {
             let claimed = Claim::open(*bdf, plan.layout.bytes() as u64);
-            let claim = claimed.map_err(|error| unusable(name, error.reason(), error.fix()))?;
+            let claim = claimed.map_err(|error| match error.is_taken() {
+                true => taken(name, error.reason(), error.fix()),
+                false => unusable(name, error.reason(), error.fix()),
+            })?;
             Ok((claim, plan))
         }
         Object::Model { folder, .. } => claim_modelled(name, config, &plan, folder),
@@ -237,6 +240,10 @@ fn claim_modelled(
         }
     }
     let (reason, fix) = match refused {
+        Some(last) if last.is_taken() => {
+            let (reason, fix) = busy(&plan.object);
+            return Err(taken(name, reason, fix));
+        }
         Some(last) => unclaimed(&plan.object, &last),
         None => {
             let reason = format!(
@@ -252,7 +259,6 @@ fn claim_modelled(
 /// Returns why a modelled function cannot be claimed, and what to do.
 fn unclaimed(object: &Object, error: &Error) -> (String, String) {
     match error {
-        Error::Refused { source, .. } if source.kind() == ErrorKind::ResourceBusy => busy(object),
         Error::Gone {
             source: Some(source), ..
         } => {

@@ -11,7 +11,7 @@ use doorbell_fabric::ether::Mac;
 use doorbell_fabric::memory::{Region, RegionSlice};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::Kind;
-use doorbell_inet::{Details, Interface, claim, is_up, unusable};
+use doorbell_inet::{Details, Interface, claim, is_up, taken, unusable};
 
 use crate::attach::{self, Steering};
 use crate::check::{Checked, Plan, in_fewer};
@@ -384,7 +384,7 @@ fn mode_error(name: &RailName, interface: &Interface, no: attach::AttachError) -
         attach::AttachError::Taken(program) => {
             let owner = program_owner::of_program(program)
                 .unwrap_or_else(|| "a process that is not visible here".to_owned());
-            ModeError::Ends(unusable(
+            ModeError::Ends(taken(
                 name,
                 format!(
                     "{} has another XDP program (number {program}, of {owner})",
@@ -417,10 +417,11 @@ fn judge(
     let binds = step.starts_with("bind");
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => ModeError::Ends(rights::refused(name, &step, &error)),
-        Some(libc::EBUSY) => ends(
+        Some(libc::EBUSY) => ModeError::Ends(taken(
+            name,
             format!("another socket has the queue ({step} of {})", interface.name),
             "a queue serves one process at a time: end the other one, or name another interface",
-        ),
+        )),
         Some(libc::EAFNOSUPPORT) => ends(
             "this kernel has no AF_XDP".to_owned(),
             "use one with CONFIG_XDP_SOCKETS, or name udp",

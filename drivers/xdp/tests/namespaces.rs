@@ -134,7 +134,9 @@ fn a_queue_serves_one_rail_at_a_time() {
         (rail.granted().mode, rail.granted().queues.as_slice()),
         (Mode::Generic, &[0][..])
     );
-    let error = open(&lab, 0, &XdpConfig::default()).unwrap_err().to_string();
+    let error = open(&lab, 0, &XdpConfig::default()).unwrap_err();
+    assert_eq!(error.code(), "rail-taken");
+    let error = error.to_string();
     assert!(
         error.contains("another XDP program") && error.contains("xdp:v0"),
         "{error}"

@@ -7,6 +7,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use doorbell_fabric::error::RailError;
 use doorbell_job::Config;
 use libfabric_sys::*;
 
@@ -411,8 +412,12 @@ impl Domain {
     }
 }
 
-/// Returns the number for an error of the member: the system's, where a call of the system has failed.
+/// Returns the number for an error of the member: the system's, where a call of the system has failed, and
+/// `FI_EBUSY` where another process has what a rail needs.
 fn errno_of(error: &doorbell_job::Error) -> Errno {
+    if let doorbell_job::Error::Rail(RailError::Taken { .. }) = error {
+        return Errno(FI_EBUSY);
+    }
     let first: &(dyn std::error::Error + 'static) = error;
     let number = std::iter::successors(Some(first), |error| error.source())
         .find_map(|error| error.downcast_ref::<io::Error>()?.raw_os_error());

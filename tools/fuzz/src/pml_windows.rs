@@ -1,6 +1,6 @@
 //! A PML with open windows, and a peer that operates on them as it likes, and answers our own operations so.
-//! No byte is stored where no window allows it, what an operation of ours brings stays in its memory, and what
-//! the peer can make us hold has an end.
+//! No byte is stored where no window allows it, what an operation of ours brings stays in its memory, and
+//! what the peer can make us hold has an end.
 
 use std::num::NonZeroU32;
 
@@ -160,7 +160,7 @@ impl Victim {
         (0..count).map(|_| piece(script)).collect()
     }
 
-    /// The lead of an operation of the peer, and as many bytes as it asks for, or nearly.
+    /// The lead of an operation of the peer, and as many bytes as it needs, or nearly.
     fn lead(script: &mut Script<'_>) -> Vec<u8> {
         let (verb, choice) = (1 + script.byte() % 5, script.byte());
         let pieces = Self::pieces(script);

@@ -90,7 +90,7 @@ fn has_no_files(error: &std::io::Error) -> bool {
 /// A rail that its driver does not open.
 pub(super) fn refused(walk: &mut Walk, error: &RailError) -> Ended {
     match error {
-        RailError::Unusable { reason, remedy, .. } => {
+        RailError::Unusable { reason, remedy, .. } | RailError::Taken { reason, remedy, .. } => {
             let is_port = reason.contains("port");
             let mut fixes = vec![Fix::hand(remedy)];
             if is_port {

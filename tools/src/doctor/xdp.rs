@@ -278,7 +278,7 @@ fn allowed(walk: &mut Walk, name: &RailName, config: &XdpConfig) -> Link {
 
 fn refused(walk: &mut Walk, step: &'static str, error: &RailError) -> super::chain::Ended {
     match error {
-        RailError::Unusable { reason, remedy, .. } => walk.broken(
+        RailError::Unusable { reason, remedy, .. } | RailError::Taken { reason, remedy, .. } => walk.broken(
             step,
             reason,
             "the kernel or the driver refuses it",

@@ -203,6 +203,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether another process has the device.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        match self {
+            Self::Busy { .. } => true,
+            Self::Refused { source, .. } => source.kind() == io::ErrorKind::ResourceBusy,
+            _ => false,
+        }
+    }
+
     /// The system refuses a step on something, for a reason of its own.
     pub fn system(step: &'static str, object: &str, source: io::Error) -> Self {
         Self::System {

@@ -174,3 +174,20 @@ fn panics() {
     // The end of the process does not touch it.
     exit::leave_all();
 }
+
+#[test]
+fn a_rail_of_which_another_process_has_something_is_busy() {
+    let (rail, reason, remedy) = (
+        "xdp:eth0".into(),
+        "it has another program".into(),
+        "end it".into(),
+    );
+    let taken = RailError::Taken { rail, reason, remedy };
+    assert_eq!(errno_of(&taken.into()), Errno(FI_EBUSY));
+    let missing = RailError::Unusable {
+        rail: "xdp:eth0".into(),
+        reason: "it is down".into(),
+        remedy: "set it up".into(),
+    };
+    assert_eq!(errno_of(&missing.into()), Errno(FI_EIO));
+}

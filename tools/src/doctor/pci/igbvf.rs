@@ -87,12 +87,14 @@ fn opened(walk: &mut Walk, bdf: Bdf) -> Result<IgbvfRail, crate::doctor::chain::
             );
             Ok(rail)
         }
-        Err(RailError::Unusable { reason, remedy, .. }) => Err(walk.broken(
-            "rings",
-            reason,
-            "the device or its physical function does not do what the rail requests",
-            vec![Fix::quoted(&remedy)],
-        )),
+        Err(RailError::Unusable { reason, remedy, .. } | RailError::Taken { reason, remedy, .. }) => {
+            Err(walk.broken(
+                "rings",
+                reason,
+                "the device or its physical function does not do what the rail requests",
+                vec![Fix::quoted(&remedy)],
+            ))
+        }
         Err(error) => Err(walk.broken("rings", error.to_string(), "the system refuses it", Vec::new())),
     }
 }

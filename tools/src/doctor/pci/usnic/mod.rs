@@ -282,7 +282,7 @@ fn opened(
             );
             Ok(rail)
         }
-        Err(RailError::Unusable { reason, remedy, .. }) => {
+        Err(RailError::Unusable { reason, remedy, .. } | RailError::Taken { reason, remedy, .. }) => {
             // Without an agent or a proxy, the function itself has refused, as is likely.
             let is_refusal = reason.contains("(error 3)") && config.control != Control::Proxy;
             let (cause, fixes) = match is_refusal {

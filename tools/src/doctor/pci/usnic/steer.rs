@@ -117,7 +117,7 @@ fn there(
         }
         _ => {}
     }
-    if let Some(RailError::Unusable { reason, remedy, .. }) = error
+    if let Some(RailError::Unusable { reason, remedy, .. } | RailError::Taken { reason, remedy, .. }) = error
         && reason.starts_with("the agent at ")
         && let Some(cause) = of_agent(reason)
     {
