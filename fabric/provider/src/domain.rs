@@ -89,6 +89,10 @@ pub(crate) struct State {
     pub(crate) idle_most: u32,
     /// Whether peers were being met at the last pass with what depends on the clock.
     pub(crate) meeting: bool,
+    /// Whether a thread makes progress when no call does.
+    pub(crate) makes_own_progress: bool,
+    /// When an injected message waited in vain for its peer to be met.
+    pub(crate) in_vain: Option<Instant>,
     /// Whether peers are to ring.
     pub(crate) arming: Arming,
 }
@@ -383,6 +387,8 @@ impl Domain {
                 idle: 0,
                 idle_most: spins.unwrap_or(sleep::IDLE),
                 meeting: false,
+                makes_own_progress: wanted.is_automatic,
+                in_vain: None,
                 arming: Arming::default(),
             }),
         })

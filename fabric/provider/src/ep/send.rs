@@ -6,6 +6,8 @@
 //! | `FI_TRANSMIT_COMPLETE`, the default | within a host it is in the peer's memory; of one frame, a rail has taken it; of more, it is with the peer's process |
 //! | `FI_DELIVERY_COMPLETE`, `FI_MATCH_COMPLETE` | a receive of the peer was matched with it |
 
+use std::time::{Duration, Instant};
+
 use doorbell_fabric::memory::{ConstLoan, Region};
 use doorbell_pml::{AtOnce, LostSends, Payload, PmlError, Rank, RequestId, SendArgs, SendMode, Sent};
 use libfabric_sys::*;
@@ -18,6 +20,11 @@ use crate::domain::State;
 use crate::errno::{Errno, Result};
 use crate::finish::sent_entry;
 use crate::ops::{Mark, Operation};
+
+/// How long an injected message waits in its call for its peer to be met, at most.
+const MEETING: Duration = Duration::from_millis(20);
+/// How long none does so after one that waited in vain.
+const IN_VAIN: Duration = Duration::from_secs(1);
 
 /// A call that sends.
 #[derive(Clone, Copy, Debug)]
@@ -171,10 +178,34 @@ impl State {
             return Err(inject_error(&error));
         }
         pml.flush();
+        if pml.is_unmet(route.rank) {
+            self.meet(route.rank);
+        }
         if let Some(counter) = self.counters.get_mut(side.counter) {
             counter.count(bytes.len() as u64);
         }
         Ok(0)
+    }
+
+    /// Makes progress until a peer is met for which an injected message waits, for a while: nothing reports
+    /// that it has left, so that a client that waits for something else next would hold it up. After one that
+    /// was waited for in vain, others are not waited for.
+    #[cold]
+    fn meet(&mut self, rank: Rank) {
+        let begun = Instant::now();
+        if self.makes_own_progress || self.in_vain.is_some_and(|then| begun < then + IN_VAIN) {
+            return;
+        }
+        while self.member.pml().is_unmet(rank) {
+            if begun.elapsed() >= MEETING {
+                self.in_vain = Some(begun);
+                return;
+            }
+            self.look();
+            self.keep_member();
+            self.drain(&mut Outlet::closed());
+            std::thread::yield_now();
+        }
     }
 
     /// What comes before every send: whether it may begin, where it goes to, and its data.

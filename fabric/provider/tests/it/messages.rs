@@ -472,3 +472,25 @@ fn an_endpoint_that_is_not_whole_is_refused() {
         assert_eq!(unsafe { fi_close(client.queue.0.cast()) }, -FI_EBUSY);
     });
 }
+
+#[test]
+fn an_injected_message_leaves_in_its_call_also_to_a_peer_that_is_not_met() {
+    let test = "messages::an_injected_message_leaves_in_its_call_also_to_a_peer_that_is_not_met";
+    run(test, |mut role, library| {
+        let client = Client::meet(&mut role, library, &Wants::default());
+        let bytes = pattern(100, 3);
+        if role.is_first() {
+            role.wait();
+            // SAFETY: the memory is only used during the call.
+            client.retry(|| unsafe {
+                fi_inject(client.endpoint.0, bytes.as_ptr().cast(), bytes.len(), client.peer)
+            });
+            // No call until it has come.
+            role.wait();
+        } else {
+            role.call();
+            client.expect(&bytes, None);
+            role.call();
+        }
+    });
+}
