@@ -330,6 +330,11 @@ unsafe fn enter(
     let config = params::config().map_err(refuse)?;
     let config = wanted.with_rails(&config)?;
     let member = wanted.enter(&config).map_err(refuse)?;
+    if let Some(door) = member.address(0).keyed_door() {
+        log::info(FI_LOG_DOMAIN, || {
+            format!("processes of other hosts that have the key reach this one at {door}")
+        });
+    }
     let object = Domain::of_member(fabric, &wanted, &config, member, context);
     object.start_thread()?;
     exit::note(&object);

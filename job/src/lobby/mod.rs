@@ -93,7 +93,12 @@ struct Prepared {
 
 /// Opens the rails that `config` names.
 fn prepare(config: Config) -> Result<Prepared, Error> {
-    let (rails, _) = open_all(&config)?;
+    let (mut rails, _) = open_all(&config)?;
+    // Discovery has an order of its own. The first one that is named is the first door, which is what members
+    // of other hosts with a key know.
+    let named = &config.rails.list.get().0;
+    let place = |rail: &AnyRail| named.iter().position(|name| name == rail.name());
+    rails.sort_by_key(|rail| place(rail).unwrap_or(named.len()));
     let clock = Clock::Machine(doorbell_fabric::clock::Clock::start());
     prepare_over(config, rails, clock)
 }

@@ -3,11 +3,12 @@
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
 
+use doorbell_testing::netns::Lab;
 use libfabric_sys::*;
 
 use crate::addresses::{client, port, server, take};
 use crate::client::{Client, Wants};
-use crate::pair::{Role, run_on};
+use crate::pair::{Role, run_built, run_on};
 
 /// Rails that lead to the other host, and stay within one.
 const RAILS: [(&str, &str); 1] = [("FI_DOORBELL_RAILS", "shm,udp:v0")];
@@ -82,9 +83,20 @@ fn key_file(folder: &Path, number: usize, digit: &str) -> PathBuf {
 
 /// Runs a test between two hosts whose processes have keys of these digits. The provider reads its settings
 /// at each call, so that a process may set its own.
-fn with_keys(test: &str, digits: [&str; 2], part: impl FnOnce(Role, Library)) {
-    let more = [RAILS[0], ("DOORBELL_BTL_GIVE_UP", "2 s")];
-    run_on(test, [0, 1], &more, |role, library| {
+fn with_keys(test: &str, digits: [&str; 2], part: impl FnOnce(Role, Library)) -> Option<[String; 2]> {
+    with_keys_and(test, digits, &RAILS, &|_| (), part)
+}
+
+/// Does the same with these variables, between hosts that `build` has added something to.
+fn with_keys_and(
+    test: &str,
+    digits: [&str; 2],
+    variables: &[(&str, &str)],
+    build: &dyn Fn(&Lab),
+    part: impl FnOnce(Role, Library),
+) -> Option<[String; 2]> {
+    let more = [variables, &[("DOORBELL_BTL_GIVE_UP", "2 s")]].concat();
+    run_built(test, [0, 1], &more, build, |role, library| {
         let folder = tempfile::tempdir().unwrap();
         let file = key_file(folder.path(), role.number, digits[role.number]);
         let file = CString::new(file.to_str().unwrap()).unwrap();
@@ -92,7 +104,7 @@ fn with_keys(test: &str, digits: [&str; 2], part: impl FnOnce(Role, Library)) {
         let result = unsafe { libc::setenv(c"DOORBELL_KEY_FILE".as_ptr(), file.as_ptr(), 1) };
         assert_eq!(result, 0);
         part(role, library);
-    });
+    })
 }
 
 #[test]
@@ -121,6 +133,47 @@ fn a_node_and_a_service_of_another_host_are_enough_with_a_key() {
             }
         }
     });
+}
+
+#[test]
+fn the_node_is_the_address_of_the_first_rail_that_is_named() {
+    let test = "hosts::the_node_is_the_address_of_the_first_rail_that_is_named";
+    let variables = [
+        ("FI_DOORBELL_RAILS", "shm,udp:v1,udp:v0"),
+        ("FI_LOG_LEVEL", "info"),
+    ];
+    let second_link = |lab: &Lab| {
+        let other = lab.name(1);
+        lab.ip(0, &format!("link add v1 type veth peer name v1 netns {other}"));
+        for host in [0, 1] {
+            lab.ip(host, &format!("address add 10.78.0.{}/24 dev v1", host + 1));
+            lab.ip(host, "link set v1 up");
+        }
+        (0..2).for_each(|host| lab.wait_until_up(host, "v1"));
+    };
+    let printed = with_keys_and(test, ["5", "5"], &variables, &second_link, |mut role, library| {
+        let port = port(&mut role) & !1;
+        if role.is_first() {
+            let here = Client::open(library, &server(FI_SOCKADDR_IN, port));
+            assert_eq!(&here.name()[4..8], &[10, 78, 0, 1]);
+            role.exchange(&[0]);
+            assert_eq!(take(&here).0, b"by the first one");
+            role.meet(&here);
+        } else {
+            role.exchange(&[0]);
+            let wants = Wants {
+                node: Some(c"10.78.0.1".to_owned()),
+                ..client(FI_SOCKADDR_IN, port)
+            };
+            let mut here = Client::open(library, &wants);
+            here.peer = here.insert(&here.destination());
+            here.send(b"by the first one", None);
+            role.meet(&here);
+        }
+    });
+    if let Some([first, _]) = printed {
+        assert!(first.contains("reach this one at 10.78.0.1:"), "{first}");
+    }
 }
 
 #[test]

@@ -134,11 +134,23 @@ pub(crate) fn run_on(
     variables: &[(&str, &str)],
     part: impl FnOnce(Role, Library),
 ) -> Option<[String; 2]> {
+    run_built(test, hosts, variables, &|_| (), part)
+}
+
+/// Does the same between hosts that `build` has added something to.
+pub(crate) fn run_built(
+    test: &str,
+    hosts: [usize; 2],
+    variables: &[(&str, &str)],
+    build: &dyn Fn(&Lab),
+    part: impl FnOnce(Role, Library),
+) -> Option<[String; 2]> {
     if std::env::var_os(ROLE).is_some() {
         run_and(test, variables, false, &here, part);
         return None;
     }
     let lab = Lab::pair(test, 1500)?;
+    build(&lab);
     let there = |role: usize, command: &mut Command| lab.inside(hosts[role], || command.spawn().unwrap());
     let outputs = run_and(test, variables, false, &there, part)?;
     Some(outputs.map(|output| text(&output)))
