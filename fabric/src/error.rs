@@ -117,6 +117,18 @@ pub enum RailError {
         /// What to do about it.
         remedy: String,
     },
+    /// The ports that the driver is to have are not free, or not permitted.
+    #[error("rail `{rail}` cannot be used: {reason}: {source}; {remedy}")]
+    Ports {
+        /// The rail's name.
+        rail: String,
+        /// Which ports, as a text.
+        reason: String,
+        /// The system's error.
+        source: io::Error,
+        /// What to do about it.
+        remedy: String,
+    },
     /// An address that is not one of this rail's.
     #[error("`{address}` is not an address of rail `{rail}`: {reason}")]
     BadAddress {
@@ -283,6 +295,7 @@ impl RailError {
             Self::UnknownKind { .. } => "unknown-kind",
             Self::Unusable { .. } => "rail-unusable",
             Self::Taken { .. } => "rail-taken",
+            Self::Ports { .. } => "rail-ports",
             Self::BadAddress { .. } => "bad-address",
             Self::Unreachable { .. } => "peer-unreachable",
             Self::Memory { .. } => "memory",
@@ -299,9 +312,11 @@ impl RailError {
     pub const fn exit(&self) -> Exit {
         match self {
             Self::UnknownKind { .. } | Self::Misuse { .. } => Exit::Usage,
-            Self::Unusable { .. } | Self::Taken { .. } | Self::BadAddress { .. } | Self::NoRail { .. } => {
-                Exit::Rail
-            }
+            Self::Unusable { .. }
+            | Self::Taken { .. }
+            | Self::Ports { .. }
+            | Self::BadAddress { .. }
+            | Self::NoRail { .. } => Exit::Rail,
             Self::Unreachable { .. } | Self::Hostile { .. } => Exit::PeerLost,
             Self::Memory { .. } | Self::System { .. } | Self::File { .. } | Self::BadFile { .. } => {
                 Exit::System
@@ -331,8 +346,12 @@ impl RailError {
                 "Follow the message, or name another rail; a named rail is never replaced silently.",
             ),
             Self::Taken { .. } => (
-                "A device's queues, an interface's program or a port belong to one process at a time.",
+                "A device's queues and an interface's program belong to one process at a time.",
                 "End the process that the message names, or name another rail.",
+            ),
+            Self::Ports { .. } => (
+                "Another program has the ports, or the user may not have them.",
+                "Follow the message; `ss -ulnp` shows which processes have UDP ports.",
             ),
             Self::BadAddress { .. } => (
                 "The peer published an address of another kind of rail, or runs another version.",
@@ -497,6 +516,12 @@ mod tests {
                 reason: "reason".into(),
                 remedy: "remedy".into(),
             },
+            RailError::Ports {
+                rail: text(),
+                reason: "reason".into(),
+                source: source(),
+                remedy: "remedy".into(),
+            },
             RailError::BadAddress {
                 rail: text(),
                 address: text(),
@@ -531,15 +556,16 @@ mod tests {
             RailError::UnknownKind { .. } => 0,
             RailError::Unusable { .. } => 1,
             RailError::Taken { .. } => 2,
-            RailError::BadAddress { .. } => 3,
-            RailError::Unreachable { .. } => 4,
-            RailError::Memory { .. } => 5,
-            RailError::Hostile { .. } => 6,
-            RailError::System { .. } => 7,
-            RailError::NoRail { .. } => 8,
-            RailError::File { .. } => 9,
-            RailError::BadFile { .. } => 10,
-            RailError::Misuse { .. } => 11,
+            RailError::Ports { .. } => 3,
+            RailError::BadAddress { .. } => 4,
+            RailError::Unreachable { .. } => 5,
+            RailError::Memory { .. } => 6,
+            RailError::Hostile { .. } => 7,
+            RailError::System { .. } => 8,
+            RailError::NoRail { .. } => 9,
+            RailError::File { .. } => 10,
+            RailError::BadFile { .. } => 11,
+            RailError::Misuse { .. } => 12,
         }
     }
 

@@ -1,6 +1,5 @@
 //! Binds the two consecutive UDP ports of a rail, one for each channel.
 
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -10,7 +9,6 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::interface::{Interface, system_error};
-use crate::interface_query::unusable;
 use crate::sys;
 
 /// Attempts to get two consecutive ports from the kernel.
@@ -35,7 +33,9 @@ pub fn claim(
         };
         match pair(interface, one) {
             Err(Errno::ADDRINUSE) => {}
-            Err(Errno::ACCESS) if u32::from(one) < unprivileged() => return Err(privileged(name, one)),
+            Err(errno @ Errno::ACCESS) if u32::from(one) < unprivileged() => {
+                return Err(privileged(name, one, errno));
+            }
             other => return other.map_err(|errno| system_error(name, "bind a pair of ports", errno.into())),
         }
     }
@@ -45,14 +45,12 @@ pub fn claim(
         format!("of ports from {port} on is free ({tries} tried)")
     };
     let address = interface.address;
-    Err(unusable(
-        name,
-        format!(
-            "no pair {what} at {address}: {}",
-            io::Error::from(Errno::ADDRINUSE)
-        ),
-        "`ss -ulnp` shows which processes use them; set another udp.port, or 0",
-    ))
+    Err(RailError::Ports {
+        rail: name.to_string(),
+        reason: format!("no pair {what} at {address}"),
+        source: Errno::ADDRINUSE.into(),
+        remedy: "`ss -ulnp` shows which processes use them; set another udp.port, or 0".to_owned(),
+    })
 }
 
 /// The first port that needs no privilege (ip(7), `ip_unprivileged_port_start`).
@@ -61,13 +59,16 @@ fn unprivileged() -> u32 {
     told.and_then(|text| text.trim().parse().ok()).unwrap_or(1024)
 }
 
-fn privileged(name: &RailName, port: u16) -> RailError {
+fn privileged(name: &RailName, port: u16, errno: Errno) -> RailError {
     let first = unprivileged();
-    unusable(
-        name,
-        format!("port {port} is below {first} and needs CAP_NET_BIND_SERVICE, which this process lacks"),
-        format!("set udp.port to {first} or more, or to 0"),
-    )
+    RailError::Ports {
+        rail: name.to_string(),
+        reason: format!(
+            "port {port} is below {first} and needs CAP_NET_BIND_SERVICE, which this process lacks"
+        ),
+        source: errno.into(),
+        remedy: format!("set udp.port to {first} or more, or to 0"),
+    }
 }
 
 fn pair(interface: &Interface, port: u16) -> Result<([OwnedFd; 2], u16), Errno> {

@@ -5,6 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 
+use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 use rustix::io::Errno;
 
@@ -66,6 +67,29 @@ pub(super) fn reserve(mut next: impl FnMut() -> Result<PeerId, Error>) -> Result
             return Ok((place, own));
         }
     }
+}
+
+/// Returns the error of rails that were to have a service as their port, for one that names no setting.
+pub(super) fn service_is_taken(error: Error, port: NonZeroU16) -> Error {
+    let Error::Rail(RailError::Ports { rail, source, .. }) = error else {
+        return error;
+    };
+    let next = port.saturating_add(1);
+    Error::Io {
+        step: "take the service of the address",
+        object: format!("{port}, with the UDP ports {port} and {next} of rail {rail}"),
+        source,
+        remedy: "name another service, of 1024 or more, and two apart from others; `ss -ulnp` shows which \
+                 process has a port",
+    }
+}
+
+/// The error for a service that leaves no port above it.
+pub(super) fn service_is_last() -> Error {
+    let remedy = "with a key (ofi.key_file) the rails take the service and the next number as their UDP ports: \
+                  name a service of at most 65534";
+    let source = io::Error::from(Errno::INVAL);
+    Error::io("take the service of the address", "65535", source, remedy)
 }
 
 /// The error for a port that another member has.

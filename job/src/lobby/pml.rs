@@ -30,7 +30,10 @@ use super::desk::{Desk, DeskCounts, Place};
 use super::hello::HelloCounts;
 use super::layer::{MemberLayer, PeerName, PeerNews};
 use super::meeting_key::MeetingKey;
-use super::naming::{FREE_PORTS, at_port, first_door, for_other_hosts, may_lead_out, port_is_taken, reserve};
+use super::naming::{
+    FREE_PORTS, at_port, first_door, for_other_hosts, may_lead_out, port_is_taken, reserve, service_is_last,
+    service_is_taken,
+};
 use super::remote::{Remote, doors_of};
 use super::{Member, Prepared, host, prepare, prepare_over};
 use crate::config::Config;
@@ -507,10 +510,14 @@ impl Member<PmlLayer> {
     /// Enters at a port that the rails take, too: so a member of another host that has the key names this one
     /// by it.
     fn enter_keyed(mut config: Config, key: &MeetingKey, port: NonZeroU16) -> Result<Self, Error> {
+        if port == NonZeroU16::MAX {
+            return Err(service_is_last());
+        }
         let place = at_port(port)?.ok_or_else(port_is_taken)?;
         config.udp.port.set(port.get().into());
         config.udp.pairs.set(1);
-        Self::enter_prepared(place, prepare(config)?, random::number()?, Some(key))
+        let prepared = prepare(config).map_err(|error| service_is_taken(error, port))?;
+        Self::enter_prepared(place, prepared, random::number()?, Some(key))
     }
 
     /// Enters at the port that the system gives to the first rail that leads to other hosts.

@@ -215,6 +215,25 @@ impl Client {
         }
     }
 
+    /// Opens a domain alone, and closes it again. Returns the error of fi_domain(3), if there is one.
+    pub(crate) fn try_domain(library: Library, wants: &Wants) -> Result<(), i32> {
+        let mut info = find(&library, wants);
+        let first = info.as_mut_ptr();
+        // SAFETY: an entry has all its attributes.
+        let fabric = opened("fi_fabric", |to| unsafe {
+            library.fabric((*first).fabric_attr, to, ptr::null_mut())
+        });
+        let mut domain = ptr::null_mut();
+        // SAFETY: the fabric is open, the entry is whole, and there is a place for the result.
+        match unsafe { fi_domain(fabric.0, first, &raw mut domain, ptr::null_mut()) } {
+            0 => {
+                drop(Object(domain));
+                Ok(())
+            }
+            error => Err(error),
+        }
+    }
+
     /// Opens one more endpoint of the domain, with a queue of its own.
     pub(crate) fn one_more(&mut self, queue: &Object<fid_cq>) -> Object<fid_ep> {
         let entry = self.info.as_mut_ptr();

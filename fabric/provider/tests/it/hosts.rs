@@ -177,6 +177,37 @@ fn the_node_is_the_address_of_the_first_rail_that_is_named() {
 }
 
 #[test]
+fn a_service_whose_ports_another_program_has_is_in_use() {
+    let test = "hosts::a_service_whose_ports_another_program_has_is_in_use";
+    let printed = with_keys(test, ["5", "5"], |mut role, library| {
+        let port = port(&mut role) & !1;
+        if !role.is_first() {
+            return;
+        }
+        for taken in [port, port + 1] {
+            let held = std::net::UdpSocket::bind(("10.77.0.1", taken)).unwrap();
+            let sockets = Client::try_domain(library, &server(FI_SOCKADDR_IN, port));
+            assert_eq!(sockets, Err(-FI_EADDRINUSE));
+            // Programs that exchange names pass the same port on both sides.
+            assert_eq!(
+                Client::try_domain(library, &server(FI_FORMAT_UNSPEC, port)),
+                Ok(())
+            );
+            drop(held);
+            let sockets = Client::try_domain(library, &server(FI_SOCKADDR_IN, port));
+            assert_eq!(sockets, Ok(()));
+        }
+        let last = Client::try_domain(library, &server(FI_SOCKADDR_IN, u16::MAX));
+        assert_eq!(last, Err(-FI_EINVAL));
+    });
+    if let Some([first, _]) = printed {
+        assert!(first.contains("name another service"), "{first}");
+        assert!(first.contains("at most 65534"), "{first}");
+        assert!(!first.contains("set another udp.port"), "{first}");
+    }
+}
+
+#[test]
 fn both_may_name_each_other_by_node_and_service_and_begin_at_once() {
     let test = "hosts::both_may_name_each_other_by_node_and_service_and_begin_at_once";
     with_keys(test, ["7", "7"], |mut role, library| {
