@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use doorbell_fabric::error::RailError;
 use doorbell_job::Config;
+use doorbell_job::lobby::MeetingKey;
 use libfabric_sys::*;
 
 use crate::address::{Format, Given, OwnNames};
@@ -329,7 +330,8 @@ unsafe fn enter(
     };
     let config = params::config().map_err(refuse)?;
     let config = wanted.with_rails(&config)?;
-    let member = wanted.enter(&config).map_err(refuse)?;
+    let key = MeetingKey::of(&config).map_err(refuse)?;
+    let member = wanted.enter(&config, key).map_err(refuse)?;
     if let Some(door) = member.address(0).keyed_door() {
         log::info(FI_LOG_DOMAIN, || {
             format!("processes of other hosts that have the key reach this one at {door}")
@@ -496,15 +498,19 @@ impl Wanted {
     }
 
     /// Opens the rails, at the port of the source address where it has one.
-    fn enter(&self, config: &Config) -> std::result::Result<Member, doorbell_job::Error> {
+    fn enter(
+        &self,
+        config: &Config,
+        key: Option<MeetingKey>,
+    ) -> std::result::Result<Member, doorbell_job::Error> {
         let port = self.source.as_ref().and_then(Given::port);
         if self.format != Format::Ours {
-            return Member::enter_at(config.clone(), port);
+            return Member::enter_at(config.clone(), port, key);
         }
         let Some(port) = port else {
-            return Member::enter(config.clone());
+            return Member::enter(config.clone(), key);
         };
-        match Member::enter_at(config.clone(), Some(port)) {
+        match Member::enter_at(config.clone(), Some(port), key.clone()) {
             // A client that exchanges addresses passes a port, too, on each side the same one.
             Err(error) if errno_of(&error) == Errno(FI_EADDRINUSE) => {
                 log::info(FI_LOG_DOMAIN, || {
@@ -512,7 +518,7 @@ impl Wanted {
                         "port {port} has another process: this one is reached by the name of fi_getname alone"
                     )
                 });
-                Member::enter(config.clone())
+                Member::enter(config.clone(), key)
             }
             result => result,
         }

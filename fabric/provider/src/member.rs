@@ -19,19 +19,19 @@ use libfabric_sys::FI_LOG_CORE;
 pub(crate) struct Member {
     inner: PmlMember,
     counters: MemberCounters,
-    meeting: Option<MeetingKey>,
+    key: Option<MeetingKey>,
 }
 
 impl Member {
-    /// Opens the rails that the settings name, under a random name.
+    /// Opens the rails that the settings name, under a random name. By `key` it names members of other hosts.
     ///
     /// # Errors
     /// A rail that cannot be used; errors of the system.
-    pub(crate) fn enter(config: Config) -> Result<Self, Error> {
+    pub(crate) fn enter(config: Config, key: Option<MeetingKey>) -> Result<Self, Error> {
         let counters = MemberCounters::new(*config.counters.place.get());
         Ok(Self {
-            meeting: MeetingKey::of(&config)?,
             inner: PmlMember::enter(config)?,
+            key,
             counters,
         })
     }
@@ -40,11 +40,15 @@ impl Member {
     ///
     /// # Errors
     /// Those of [`Member::enter`]; `EADDRINUSE` where another member has the port.
-    pub(crate) fn enter_at(config: Config, port: Option<NonZeroU16>) -> Result<Self, Error> {
+    pub(crate) fn enter_at(
+        config: Config,
+        port: Option<NonZeroU16>,
+        key: Option<MeetingKey>,
+    ) -> Result<Self, Error> {
         let counters = MemberCounters::new(*config.counters.place.get());
         Ok(Self {
-            meeting: MeetingKey::of(&config)?,
-            inner: PmlMember::enter_at(config, port)?,
+            inner: PmlMember::enter_at(config, port, key.as_ref())?,
+            key,
             counters,
         })
     }
@@ -63,7 +67,7 @@ impl Member {
         Ok(Self {
             inner: PmlMember::enter_simulated(config, rails, net, number)?,
             counters,
-            meeting: None,
+            key: None,
         })
     }
 
@@ -181,8 +185,8 @@ impl Member {
     }
 
     /// Returns the key by which a node and a service name members of other hosts, if there is one.
-    pub(crate) fn meeting_key(&self) -> Option<&MeetingKey> {
-        self.meeting.as_ref()
+    pub(crate) fn key(&self) -> Option<&MeetingKey> {
+        self.key.as_ref()
     }
 
     /// Whether the member of an address can be met.

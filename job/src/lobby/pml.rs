@@ -479,17 +479,21 @@ impl Member<PmlLayer> {
 
     /// Does the same with a desk at a port of this host, which every process of the same user there can name
     /// ([`Address::of_port`]): at `port`, or at one that is free. It is no port of the network: nothing
-    /// listens there, and members of other hosts need the address. With a key (`ofi.key_file`) the rails that
-    /// lead to other hosts take the port, too, and members there that have the key can name it
+    /// listens there, and members of other hosts need the address. With a key ([`MeetingKey::of`]) the rails
+    /// that lead to other hosts take the port, too, and members there that have the key can name it
     /// ([`Address::of_door`]).
     ///
     /// # Errors
     /// Those of [`PmlMember::enter`], and of the system where another member has the port.
-    pub fn enter_at(config: Config, port: Option<NonZeroU16>) -> Result<Self, Error> {
-        match MeetingKey::of(&config)? {
+    pub fn enter_at(
+        config: Config,
+        port: Option<NonZeroU16>,
+        key: Option<&MeetingKey>,
+    ) -> Result<Self, Error> {
+        match key {
             Some(key) if config.rails.list.get().0.iter().any(may_lead_out) => match port {
-                Some(port) => Self::enter_keyed(config, &key, port),
-                None => Self::enter_keyed_anywhere(&config, &key),
+                Some(port) => Self::enter_keyed(config, key, port),
+                None => Self::enter_keyed_anywhere(&config, key),
             },
             _ => Self::enter_unkeyed(config, port),
         }

@@ -107,7 +107,7 @@ impl Vectors {
     /// `FI_EINVAL` for bytes that are no address, `FI_EHOSTUNREACH` for one of another host.
     pub(crate) fn insert(&mut self, member: &Member, of: VectorIndex, bytes: &[u8]) -> Result<fi_addr_t> {
         let reaches = |address: &Address| member.reaches(address);
-        let name = Name::parse(self.format, bytes, member.meeting_key(), reaches).map_err(|reason| match reason {
+        let name = Name::parse(self.format, bytes, member.key(), reaches).map_err(|reason| match reason {
             Unusable::NoName(reason) => {
                 log::info(FI_LOG_AV, || format!("address not inserted: {reason}"));
                 Errno(FI_EINVAL)

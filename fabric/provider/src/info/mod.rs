@@ -69,11 +69,14 @@ fn find(level: Level, place: &names::Place, mut hints: Option<&mut attributes::H
     if let Some(hints) = hints.as_deref() {
         rules::check_kind(hints).map_err(refused)?;
     }
-    let config = params::config().map_err(|error| {
+    let unreadable = |error: doorbell_job::Error| {
         log::warn(FI_LOG_CORE, &error.sentence());
         Errno(FI_ENODATA)
-    })?;
-    let key = || MeetingKey::of(&config).map_err(|error| error.sentence());
+    };
+    let config = params::config().map_err(unreadable)?;
+    // Every domain needs it, whether a peer is named here or in an address vector.
+    let key = MeetingKey::of(&config).map_err(unreadable)?;
+    let key = || Ok(key.clone());
     let (format, addresses) = names::addresses(place, hints.as_deref_mut(), &key).map_err(refused)?;
     let hints = hints.as_deref();
     let mut list = list::List::new();

@@ -278,3 +278,16 @@ fn a_node_of_another_host_is_refused_without_a_key_and_the_refusal_names_the_set
         assert!(printed.contains("FI_DOORBELL_KEY_FILE"), "{printed}");
     }
 }
+
+#[test]
+fn a_key_file_that_cannot_be_read_offers_nothing_with_one_line() {
+    let test = "hosts::a_key_file_that_cannot_be_read_offers_nothing_with_one_line";
+    let more = [RAILS[0], ("DOORBELL_KEY_FILE", "/nonexistent/key")];
+    let printed = run_on(test, [0, 1], &more, |_, library| {
+        let result = library.getinfo(library.level(), None, None, 0, None);
+        assert_eq!(result.unwrap_err().number, FI_ENODATA);
+    });
+    if let Some([_, printed]) = printed {
+        assert_eq!(printed.matches("/nonexistent/key").count(), 1, "{printed}");
+    }
+}
