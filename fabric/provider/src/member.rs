@@ -229,7 +229,7 @@ impl Member {
     /// A peer in words.
     #[cold]
     pub(crate) fn name_of(&self, rank: Rank) -> String {
-        match self.inner.peer(rank) {
+        match self.inner.peer_text(rank) {
             Some(peer) => format!("peer {peer}"),
             None => "a peer that is forgotten".to_owned(),
         }

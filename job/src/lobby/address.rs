@@ -229,7 +229,7 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}/{}", self.peer(), self.endpoint)
+        write!(out, "{}/{}", self.peer().at(self.keyed_door()), self.endpoint())
     }
 }
 
@@ -338,6 +338,15 @@ impl PeerId {
         pairs.fold(0, |unlike, (ours, theirs)| unlike | (ours ^ theirs)) == 0
     }
 
+    /// Returns it as a text: with its first door, where that is known, in the place of the host's number. Members of all
+    /// other hosts that are known by a key and have one port have the same number there.
+    pub(super) fn at(&self, door: Option<SocketAddr>) -> String {
+        match door {
+            Some(door) => format!("doorbell://{door}/{:016x}", self.name),
+            None => self.to_string(),
+        }
+    }
+
     /// Returns its token, for a call to it.
     pub(super) fn token(&self) -> Token {
         self.token
@@ -437,6 +446,8 @@ mod tests {
         let door: SocketAddr = "10.0.1.2:9228".parse().unwrap();
         let named = Address::of_door(&key, door, 3).unwrap();
         assert_eq!((named.keyed_door(), named.endpoint()), (Some(door), 3));
+        // As a text it has its host, too, unlike those of other hosts at the same port.
+        assert_eq!(named.to_string(), "doorbell://10.0.1.2:9228/00dc00000000240c/3");
         // Its own address has its host, where it is the port's member; elsewhere both are one.
         let port = NonZeroU16::new(9228).unwrap();
         let own = PeerId::of_port(77, port).keyed(key.token(door));

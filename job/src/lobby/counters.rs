@@ -90,9 +90,14 @@ impl MemberCounters {
     fn make(&self, member: &PmlMember) -> Option<CounterPublisher> {
         let pml = member.counted();
         let ways = member.met().flat_map(|(rank, peer, paths)| {
+            // Peers of several hosts that are known by a key have one name, where they have one port.
+            let door = member
+                .keyed_door(rank)
+                .map_or_else(String::new, |door| format!(".{door}"));
+            let name = format!("{:016x}{door}", peer.name());
             paths.iter().filter_map(move |path| {
                 let rail = pml.rail(path.rail)?.name().to_string();
-                Some((rank, *path, way_row(format_args!("{:016x}", peer.name()), &rail)))
+                Some((rank, *path, way_row(&name, &rail)))
             })
         });
         let texts = [

@@ -12,6 +12,7 @@
 //! calls at once are not taken for two acquaintances.
 
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -692,6 +693,18 @@ impl Member<PmlLayer> {
     #[must_use]
     pub fn peer(&self, rank: Rank) -> Option<&PeerId> {
         self.layer.book.id(rank)
+    }
+
+    /// Returns a peer as a text, which has its address of IP where its identity has no host.
+    #[must_use]
+    pub fn peer_text(&self, rank: Rank) -> Option<String> {
+        Some(self.peer(rank)?.at(self.keyed_door(rank)))
+    }
+
+    /// Returns the first door of a peer of another host that is known by a key.
+    pub(super) fn keyed_door(&self, rank: Rank) -> Option<SocketAddr> {
+        let is_keyed = self.peer(rank)?.is_keyed();
+        self.layer.book.doors(rank).sockets().next().filter(|_| is_keyed)
     }
 
     /// The owner keeps the number of a peer that has called first, which stays that peer's from then on.

@@ -259,6 +259,16 @@ fn a_process_with_another_key_gets_no_answer() {
             here.post(b"let me in", None, 3);
             let failure = here.next().failure();
             assert_eq!((failure.err, failure.op_context.addr()), (FI_EHOSTUNREACH, 3));
+            let data = failure.err_data;
+            // SAFETY: the queue is open.
+            let text =
+                unsafe { fi_cq_strerror(here.queue.0, failure.prov_errno, data, std::ptr::null_mut(), 0) };
+            // SAFETY: a text.
+            let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+            assert!(
+                text.contains(&format!("peer doorbell://10.77.0.1:{port}/")),
+                "{text}"
+            );
             role.meet(&here);
         }
     });
