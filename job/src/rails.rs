@@ -36,6 +36,7 @@ use doorbell_xdp::XdpRail;
 use fault_rail::FaultRail;
 pub use find::discover;
 pub use find::{leading_out, open_all, reason_of, udp_rails, way};
+pub(crate) use find::{leads_out, would_lead_out};
 pub use manage::{Manage, ManageDriver};
 
 use crate::config::Config;

@@ -314,5 +314,5 @@ fn io_error(step: &'static str, source: io::Error) -> Error {
 /// Whether a rail leads to other hosts.
 fn leads_out(rail: &AnyRail) -> bool {
     use crate::rails::Manage as _;
-    rail.name().kind() != "shm" && rail.place().kind != doorbell_fabric::pairs::Kind::Loopback
+    crate::rails::leads_out(rail.name().kind(), rail.place().kind)
 }

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::num::NonZeroU16;
 
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::name::RailName;
 use rustix::io::Errno;
 
 use super::address::PeerId;
@@ -44,11 +43,6 @@ pub(super) fn first_door(rails: &[AnyRail]) -> Option<SocketAddr> {
         .filter(|rail| leads_out(rail))
         .filter_map(AnyRail::door);
     Doors::new(doors).sockets().next()
-}
-
-/// Whether a rail of this name may lead to other hosts.
-pub(super) fn may_lead_out(name: &RailName) -> bool {
-    name.kind() != "shm" && name.object() != "lo"
 }
 
 /// Takes a port of this host; `None` if another member has it.
@@ -90,6 +84,18 @@ pub(super) fn service_is_last() -> Error {
                   name a service of at most 65534";
     let source = io::Error::from(Errno::INVAL);
     Error::io("take the service of the address", "65535", source, remedy)
+}
+
+/// The error for a port of the system's choice, each time one that another member has.
+pub(super) fn no_port_is_free() -> Error {
+    let remedy = "name a service, or end processes that have ports: `ss -xlp | grep doorbell.peer`";
+    let source = io::Error::from(Errno::ADDRINUSE);
+    Error::io(
+        "take a port that no other member of this host has",
+        "this process",
+        source,
+        remedy,
+    )
 }
 
 /// The error for a port that another member has.

@@ -18,6 +18,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use doorbell_fabric::event::DownReason;
+use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::{Armed, Rail as _};
 use doorbell_fabric::time::Time;
 use doorbell_oob::JobKey;
@@ -32,8 +33,8 @@ use super::hello::HelloCounts;
 use super::layer::{MemberLayer, PeerName, PeerNews};
 use super::meeting_key::MeetingKey;
 use super::naming::{
-    FREE_PORTS, at_port, first_door, for_other_hosts, may_lead_out, port_is_taken, reserve, service_is_last,
-    service_is_taken,
+    FREE_PORTS, at_port, first_door, for_other_hosts, no_port_is_free, port_is_taken, reserve,
+    service_is_last, service_is_taken,
 };
 use super::remote::{Remote, doors_of};
 use super::{Member, Prepared, host, prepare, prepare_over};
@@ -42,7 +43,7 @@ use crate::config::drivers::pml_config;
 use crate::connect::PeerPath;
 use crate::error::Error;
 use crate::meet::{Key, RailEntry};
-use crate::rails::{AnyRail, Manage as _};
+use crate::rails::{AnyRail, Manage as _, would_lead_out};
 use crate::random;
 use crate::wait::turns::Clock;
 
@@ -491,8 +492,9 @@ impl Member<PmlLayer> {
         port: Option<NonZeroU16>,
         key: Option<&MeetingKey>,
     ) -> Result<Self, Error> {
+        let leads_out = |name: &RailName| would_lead_out(name, &config);
         match key {
-            Some(key) if config.rails.list.get().0.iter().any(may_lead_out) => match port {
+            Some(key) if config.rails.list.get().0.iter().any(leads_out) => match port {
                 Some(port) => Self::enter_keyed(config, key, port),
                 None => Self::enter_keyed_anywhere(&config, key),
             },
@@ -525,19 +527,20 @@ impl Member<PmlLayer> {
         Self::enter_prepared(place, prepared, random::number()?, Some(key))
     }
 
-    /// Enters at the port that the system gives to the first rail that leads to other hosts.
+    /// Enters at the port that the system gives to the first rail that leads to other hosts, or at any where
+    /// no rail carries hellos.
     fn enter_keyed_anywhere(config: &Config, key: &MeetingKey) -> Result<Self, Error> {
         for _ in 0..PORT_TRIES {
             let prepared = prepare(config.clone())?;
             let Some(port) = first_door(&prepared.rails).and_then(|door| NonZeroU16::new(door.port())) else {
-                break;
+                return Self::enter_unkeyed(config.clone(), None);
             };
             // A member of this host without such rails may have the name.
             if let Some(place) = at_port(port)? {
                 return Self::enter_prepared(place, prepared, random::number()?, Some(key));
             }
         }
-        Self::enter_unkeyed(config.clone(), None)
+        Err(no_port_is_free())
     }
 
     /// Enters over `rails` of a simulated network, in its time. `number` takes the place of what is random:
@@ -574,9 +577,9 @@ impl Member<PmlLayer> {
         (place, here): (Place, PeerId),
         prepared: Prepared,
         seed: u64,
-        meeting: Option<&MeetingKey>,
+        key: Option<&MeetingKey>,
     ) -> Result<Self, Error> {
-        let own = for_other_hosts(here, &prepared.rails, meeting)?;
+        let own = for_other_hosts(here, &prepared.rails, key)?;
         let mut settings = pml_config(&prepared.config, OWN.0, 1, seed);
         settings.peers_most = MOST_PEERS;
         settings.sources = SOURCES;
@@ -609,7 +612,7 @@ impl Member<PmlLayer> {
                 is_empty_copy: false,
             })
         };
-        Self::assemble(place, prepared, &key(), make)
+        Self::assemble(place, prepared, &base_key(), make)
     }
 
     /// Returns the address of one of this member's endpoints, below [`super::ENDPOINTS`].
@@ -838,7 +841,7 @@ impl std::fmt::Debug for Member<PmlLayer> {
 
 /// Returns the key from which connection ids and MAC keys are derived: the same for all processes of a user,
 /// since an address may come from any of them.
-fn key() -> Key {
+fn base_key() -> Key {
     let uid = rustix::process::geteuid().as_raw();
     let base = JobKey::from_bytes([0; 32]);
     Key::of_bytes(*base.derive(&format!("messages {uid}")).expose())

@@ -4,6 +4,7 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::discover::{Candidate, Discovery, Driver, Outcome, Report};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
+use doorbell_fabric::pairs::Kind;
 use doorbell_fabric::rail::Rail;
 use doorbell_igbvf::IgbvfDriver;
 use doorbell_shm::{ShmConfig, ShmRail};
@@ -119,12 +120,27 @@ pub fn udp_rails(config: &Config) -> Vec<RailName> {
     found.usable().map(|usable| usable.rail.clone()).collect()
 }
 
+/// Whether a rail of a kind, over an interface of a kind, leads to other hosts.
+pub(crate) fn leads_out(kind: &str, interface: Kind) -> bool {
+    kind != "shm" && interface != Kind::Loopback
+}
+
+/// Whether a rail that is not open leads to other hosts, by whatever it is named.
+pub(crate) fn would_lead_out(name: &RailName, config: &Config) -> bool {
+    let query = udp_config(config).interface_query();
+    leads_out(name.kind(), doorbell_inet::place(name, &query).kind)
+}
+
 /// Returns those of the rails, which are named by their interfaces, that lead to other hosts, as far as the
 /// routes show it. None where the routes cannot be listed.
 pub fn leading_out(config: &Config, rails: &[RailName]) -> Vec<RailName> {
     let routed = doorbell_inet::routed(udp_config(config).family).unwrap_or_default();
-    let leads_out = |rail: &&RailName| routed.iter().any(|name| name == rail.object());
-    rails.iter().filter(leads_out).cloned().collect()
+    let is_routed = |rail: &&RailName| routed.iter().any(|name| name == rail.object());
+    let rails = rails.iter().filter(is_routed);
+    rails
+        .filter(|rail| would_lead_out(rail, config))
+        .cloned()
+        .collect()
 }
 
 /// Returns how the system would route frames of a rail that is not open to `address`; `None` for rails that

@@ -301,3 +301,17 @@ fn a_key_file_that_cannot_be_read_offers_nothing_with_one_line() {
         assert_eq!(printed.matches("/nonexistent/key").count(), 1, "{printed}");
     }
 }
+
+#[test]
+fn the_loopback_is_no_way_to_other_hosts_by_whatever_name() {
+    let test = "hosts::the_loopback_is_no_way_to_other_hosts_by_whatever_name";
+    let variables = [("FI_DOORBELL_RAILS", "shm,udp:127.0.0.1")];
+    with_keys_and(test, ["5", "5"], &variables, &|_| (), |mut role, library| {
+        let port = port(&mut role) & !1;
+        if role.is_first() {
+            // The service is a name on this host alone: its UDP port may be any program's.
+            let _held = std::net::UdpSocket::bind(("127.0.0.1", port)).unwrap();
+            assert_eq!(Client::try_domain(library, &server(FI_SOCKADDR_IN, port)), Ok(()));
+        }
+    });
+}
