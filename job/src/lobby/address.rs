@@ -338,8 +338,8 @@ impl PeerId {
         pairs.fold(0, |unlike, (ours, theirs)| unlike | (ours ^ theirs)) == 0
     }
 
-    /// Returns it as a text: with its first door, where that is known, in the place of the host's number. Members of all
-    /// other hosts that are known by a key and have one port have the same number there.
+    /// Returns it as a text: with its first door, where that is known, in the place of the host's number,
+    /// which is the same for the members of all other hosts that are known by a key.
     pub(super) fn at(&self, door: Option<SocketAddr>) -> String {
         match door {
             Some(door) => format!("doorbell://{door}/{:016x}", self.name),
