@@ -15,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::name::RailName;
@@ -29,7 +29,7 @@ use super::address::{Address, PeerId};
 use super::book::Book;
 use super::card::{Card, Name};
 use super::desk::{Desk, DeskCounts, Place};
-use super::hello::HelloCounts;
+use super::hello::{Doors, HelloCounts};
 use super::layer::{MemberLayer, PeerName, PeerNews};
 use super::meeting_key::MeetingKey;
 use super::naming::{
@@ -57,6 +57,8 @@ const SOURCES: u16 = 0x00ff;
 const SERVE_EVERY: Duration = Duration::from_micros(100);
 /// Attempts to get a port that no other member of this host has.
 const PORT_TRIES: usize = 8;
+/// How long the owner waits for the answer of a peer that may have come back under its name.
+const ANSWER: Duration = Duration::from_millis(100);
 /// Most peers whose lines one look at the desk considers.
 const LINES_AT_ONCE: usize = 64;
 
@@ -454,6 +456,12 @@ impl PmlLayer {
         self.own.is_beside(&to.peer()) || self.remote.is_some() && !to.doors().is_empty()
     }
 
+    /// Whether a peer has its number still, and a call to it is under way.
+    fn awaits(&self, rank: Rank, id: &PeerId) -> bool {
+        let is_called = self.remote.as_ref().is_some_and(|remote| remote.is_wanted(id));
+        is_called && self.book.find(id) == Some(rank)
+    }
+
     /// Keeps where a peer can be reached, while it has not sent its card.
     fn note_doors(&mut self, rank: Rank, to: &Address) {
         if rank != OWN && self.book.bond(rank).is_none() {
@@ -661,7 +669,9 @@ impl Member<PmlLayer> {
     }
 
     /// Does the same for an address that the owner has from its user again: a peer that is lost gets another
-    /// number, since it may have come back, and is called again.
+    /// number, since it may have come back, and is called again. One of another host whose name may come back
+    /// is called while it does not seem lost, too, and its answer awaited for 0.1 s; one that has come back
+    /// and answers later ends what was sent to it meanwhile.
     ///
     /// # Errors
     /// Those of [`PmlMember::resolve`].
@@ -672,6 +682,7 @@ impl Member<PmlLayer> {
             // What is known of its end already counts.
             self.desk.serve();
             self.progress();
+            self.call_again(id, to.doors());
         }
         let (layer, desk) = (&mut *self.layer, &self.desk);
         if let Some(rank) = layer.book.find(&id).filter(|rank| *rank != OWN) {
@@ -684,6 +695,25 @@ impl Member<PmlLayer> {
             }
         }
         self.resolve(to)
+    }
+
+    /// Calls a peer of another host that is met, and has its name by a key: another process may have it now.
+    /// That one has another number when this returns, if it has answered soon.
+    fn call_again(&mut self, id: PeerId, doors: Doors) {
+        let layer = &mut *self.layer;
+        let met = layer.book.find(&id).filter(|rank| {
+            let is_met = layer.book.bond(*rank).is_some() && !layer.book.is_lost(*rank);
+            *rank != OWN && is_met && id.is_keyed() && !layer.own.is_beside(&id)
+        });
+        let (Some(rank), Some(remote)) = (met, &mut layer.remote) else {
+            return;
+        };
+        remote.begin_again(id, doors);
+        let until = Instant::now() + ANSWER;
+        while self.layer.awaits(rank, &id) && Instant::now() < until {
+            self.progress();
+            std::thread::yield_now();
+        }
     }
 
     /// Returns the number of a peer that is known.

@@ -81,6 +81,16 @@ impl Remote {
         self.hellos.begin(to, doors);
     }
 
+    /// Begins a call to a member that is met, which may have come back, unless there is one.
+    pub(super) fn begin_again(&mut self, to: PeerId, doors: Doors) {
+        self.hellos.begin_again(to, doors);
+    }
+
+    /// Whether a call to a member has not ended.
+    pub(super) fn is_wanted(&self, to: &PeerId) -> bool {
+        self.hellos.is_wanted(to)
+    }
+
     /// Forgets a member: a call to it ends, and a later one begins another acquaintance.
     pub(super) fn forget(&mut self, peer: &PeerId) {
         self.hellos.forget(peer);

@@ -72,7 +72,7 @@ fn until_lost(client: &Client) -> fi_cq_err_entry {
     })
 }
 
-fn remove(client: &Client, number: fi_addr_t) {
+pub(crate) fn remove(client: &Client, number: fi_addr_t) {
     let mut number = number;
     // SAFETY: the vector is open; one number.
     assert_eq!(unsafe { fi_av_remove(client.vector.0, &raw mut number, 1, 0) }, 0);

@@ -2,11 +2,13 @@
 
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use doorbell_testing::netns::Lab;
 use libfabric_sys::*;
 
-use crate::addresses::{client, port, server, take};
+use crate::addresses::{client, port, remove, server, take};
 use crate::client::{Client, Wants};
 use crate::pair::{Role, run_built, run_on};
 
@@ -240,6 +242,94 @@ fn take_beside(client: &Client) -> (Vec<u8>, fi_addr_t) {
         }
     }
     taken.unwrap()
+}
+
+/// The port and the number of the life of a server that another process of its test has started.
+const LIFE: &str = "DOORBELL_TEST_LIFE";
+
+/// Starts the server of a test at a port, and waits until it can be called.
+fn begin_life(test: &str, folder: &Path, port: u16, life: u8) -> Child {
+    let ready = folder.join(format!("ready-{life}"));
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", test, "--nocapture"])
+        .env(LIFE, format!("{port} {life} {}", ready.display()))
+        .stdout(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while !ready.exists() {
+        assert!(child.try_wait().unwrap().is_none() && Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child
+}
+
+/// Such a server: it answers messages until it is killed.
+fn live(life: &str) {
+    // It ends with the process that has started it, also where that one fails.
+    // SAFETY: it takes any signal.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let parts: Vec<&str> = life.splitn(3, ' ').collect();
+    let library = Library::open().unwrap();
+    let mut here = Client::open(library, &server(FI_SOCKADDR_IN, parts[0].parse().unwrap()));
+    std::fs::write(parts[2], "").unwrap();
+    loop {
+        here.peer = here.insert(&take(&here).0);
+        here.send(parts[1].as_bytes(), None);
+        remove(&here, here.peer);
+    }
+}
+
+/// Inserts the server's address, and returns what it answers. A send that the end of its last life has met
+/// fails, if the new one was slow to answer, and the next one does not.
+fn ask(here: &mut Client) -> Vec<u8> {
+    here.peer = here.insert(&here.destination());
+    let name = here.name();
+    for _ in 0..2 {
+        here.post(&name, None, 3);
+        match here.next() {
+            Found::Entry(..) => break,
+            Found::Failure(failure) => assert_eq!(failure.err, FI_EHOSTUNREACH),
+        }
+    }
+    let answer = take(here).0;
+    remove(here, here.peer);
+    answer
+}
+
+#[test]
+fn a_killed_server_that_comes_back_at_its_node_and_port_is_met_by_its_address() {
+    let test = "hosts::a_killed_server_that_comes_back_at_its_node_and_port_is_met_by_its_address";
+    if let Ok(life) = std::env::var(LIFE) {
+        return live(&life);
+    }
+    const LIVES: u8 = 3;
+    with_keys(test, ["5", "5"], |mut role, library| {
+        let port = port(&mut role) & !1;
+        let folder = tempfile::tempdir().unwrap();
+        let wants = Wants {
+            send_flags: FI_DELIVERY_COMPLETE,
+            ..far_client(FI_SOCKADDR_IN, port)
+        };
+        let mut here = (!role.is_first()).then(|| Client::open(library, &wants));
+        for life in 0..LIVES {
+            let child = role
+                .is_first()
+                .then(|| begin_life(test, folder.path(), port, life));
+            role.exchange(&[life]);
+            if let Some(here) = &mut here {
+                // It is called again while it lives, too, and is the same one.
+                for _ in 0..2 {
+                    assert_eq!(ask(here), life.to_string().into_bytes());
+                }
+            }
+            role.exchange(&[life]);
+            if let Some(mut child) = child {
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+        }
+    });
 }
 
 #[test]

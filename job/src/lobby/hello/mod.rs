@@ -24,7 +24,7 @@ mod frame;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use doorbell_fabric::time::Time;
@@ -145,6 +145,8 @@ pub(super) struct Hellos {
     /// Our number of the acquaintance with each member: the same until it is forgotten.
     bonds: HashMap<PeerId, u64>,
     last_bond: u64,
+    /// Members that are met, and are called to learn whether they have come back.
+    checked: HashSet<PeerId>,
     waiting: VecDeque<Wish>,
     calling: HashMap<u64, Outgoing>,
     answered: VecDeque<Incoming>,
@@ -177,6 +179,7 @@ impl Hellos {
             limit,
             bonds: HashMap::new(),
             last_bond: random::number().map_err(|error| error.to_string())?,
+            checked: HashSet::new(),
             waiting: VecDeque::new(),
             calling: HashMap::new(),
             answered: VecDeque::new(),
@@ -202,11 +205,24 @@ impl Hellos {
 
     /// Begins a call, unless there is one.
     pub(super) fn begin(&mut self, to: PeerId, doors: Doors) {
-        let is_waiting = self.waiting.iter().any(|wish| wish.to == to);
-        if !is_waiting && !self.is_calling(&to) {
+        if !self.is_wanted(&to) {
             let until = None;
             self.waiting.push_back(Wish { to, doors, until });
         }
+    }
+
+    /// Does the same for a member that is met, which may have ended and come back: its card has another
+    /// number of the acquaintance then. Where nothing answers, the acquaintance stays.
+    pub(super) fn begin_again(&mut self, to: PeerId, doors: Doors) {
+        if self.bonds.contains_key(&to) && !self.is_wanted(&to) {
+            self.checked.insert(to);
+            self.begin(to, doors);
+        }
+    }
+
+    /// Whether a call to a member is under way, or waits for its turn.
+    pub(super) fn is_wanted(&self, to: &PeerId) -> bool {
+        self.is_calling(to) || self.waiting.iter().any(|wish| wish.to == *to)
     }
 
     /// Forgets a member: a call to it ends, and a later one begins another acquaintance.
@@ -230,6 +246,7 @@ impl Hellos {
     fn end_call(&mut self, peer: &PeerId) {
         self.calling.retain(|_, call| call.to != *peer);
         self.waiting.retain(|wish| wish.to != *peer);
+        self.checked.remove(peer);
     }
 
     /// Takes the news since the last call, in order.
@@ -352,6 +369,10 @@ impl Hellos {
     }
 
     fn fail(&mut self, peer: PeerId, reason: String) {
+        if self.checked.remove(&peer) {
+            // It may be busy: another number of the acquaintance would end that one for it.
+            return;
+        }
         self.bonds.remove(&peer);
         self.news.push(News::Failed(Name::Peer(peer), reason));
     }
@@ -540,6 +561,7 @@ impl Hellos {
         if frame.stage == Stage::Reply {
             match self.read_reply(&mut call) {
                 Ok(card) => {
+                    self.checked.remove(&call.to);
                     // A call of that member that waited for this one to end does not count any more.
                     let is_waiting = |known: &Incoming| known.last.0 != Stage::Reply;
                     self.answered

@@ -169,6 +169,47 @@ fn two_members_meet_in_four_messages_and_agree_on_a_key() {
 }
 
 #[test]
+fn one_that_is_met_is_called_again_without_an_end_of_the_acquaintance() {
+    let mut net = Network::new(vec![member(1), member(2)], Faults::default(), 2);
+    net.members[0].begin_again(id(2), doors(2));
+    assert!(!net.members[0].is_wanted(&id(2)), "it was never met");
+    net.call(0, 2);
+    net.run(Time::ZERO + LIMIT);
+    let (here, there) = (card_of(net.news(0)).bond, card_of(net.news(1)).bond);
+    let again = |net: &mut Network| {
+        net.members[0].begin_again(id(2), doors(2));
+        let until = net.now + LIMIT * 2;
+        net.run(until);
+        assert!(!net.members[0].is_wanted(&id(2)));
+    };
+    again(&mut net);
+    assert_eq!(
+        (card_of(net.news(0)).bond, card_of(net.news(1)).bond),
+        (here, there)
+    );
+    // Nothing answers for a while.
+    net.faults.lost = 100;
+    again(&mut net);
+    assert!(net.news(0).is_empty());
+    net.faults.lost = 0;
+    again(&mut net);
+    assert_eq!(
+        (card_of(net.news(0)).bond, card_of(net.news(1)).bond),
+        (here, there)
+    );
+    // It has come back: its number of the acquaintance is another one, and its own call is a first one.
+    net.members[1] = member(2);
+    again(&mut net);
+    assert_ne!(card_of(net.news(0)).bond, here);
+    net.faults.lost = 100;
+    net.members[0].forget(&id(2));
+    net.call(0, 2);
+    let until = net.now + LIMIT * 2;
+    net.run(until);
+    assert!(matches!(net.news(0)[..], [News::Failed(..)]));
+}
+
+#[test]
 fn all_meet_once_whatever_the_network_does() {
     for seed in 0..60 {
         let faults = Faults {
