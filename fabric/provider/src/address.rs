@@ -147,7 +147,11 @@ impl SocketName {
     /// Returns the address of the member of another host that has this socket, by the key; `None` for one
     /// that no other host has.
     pub(crate) fn elsewhere(&self, key: &MeetingKey) -> Option<Address> {
-        Address::of_door(key, SocketAddr::new(self.ip, self.port), self.endpoint)
+        Address::of_door(
+            key,
+            SocketAddr::new(self.ip.to_canonical(), self.port),
+            self.endpoint,
+        )
     }
 
     /// Returns the address of the member of this host that has the port; `None` without a port.
@@ -295,6 +299,7 @@ impl fmt::Display for Name {
 
 /// Whether an address is one of this host, in this network namespace: a socket can be bound to it.
 pub(crate) fn is_here(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
     ip.is_loopback() || ip.is_unspecified() || UdpSocket::bind((ip, 0)).is_ok()
 }
 

@@ -14,12 +14,15 @@ use doorbell_pml::{LostReason, LostSends, Pml, Rank};
 use doorbell_sim::SimNet;
 use libfabric_sys::FI_LOG_CORE;
 
+use crate::info::names::is_over_ipv6;
+
 /// The owner of the rails.
 #[derive(Debug)]
 pub(crate) struct Member {
     inner: PmlMember,
     counters: MemberCounters,
     key: Option<MeetingKey>,
+    is_over_ipv6: bool,
 }
 
 impl Member {
@@ -30,6 +33,7 @@ impl Member {
     pub(crate) fn enter(config: Config, key: Option<MeetingKey>) -> Result<Self, Error> {
         let counters = MemberCounters::new(*config.counters.place.get());
         Ok(Self {
+            is_over_ipv6: is_over_ipv6(&config),
             inner: PmlMember::enter(config)?,
             key,
             counters,
@@ -47,6 +51,7 @@ impl Member {
     ) -> Result<Self, Error> {
         let counters = MemberCounters::new(*config.counters.place.get());
         Ok(Self {
+            is_over_ipv6: is_over_ipv6(&config),
             inner: PmlMember::enter_at(config, port, key.as_ref())?,
             key,
             counters,
@@ -65,6 +70,7 @@ impl Member {
     ) -> Result<Self, Error> {
         let counters = MemberCounters::new(*config.counters.place.get());
         Ok(Self {
+            is_over_ipv6: is_over_ipv6(&config),
             inner: PmlMember::enter_simulated(config, rails, net, number)?,
             counters,
             key: None,
@@ -187,6 +193,11 @@ impl Member {
     /// Returns the key by which a node and a service name members of other hosts, if there is one.
     pub(crate) fn key(&self) -> Option<&MeetingKey> {
         self.key.as_ref()
+    }
+
+    /// Whether the rails to other hosts have addresses of IPv6, by the settings.
+    pub(crate) fn is_over_ipv6(&self) -> bool {
+        self.is_over_ipv6
     }
 
     /// Whether the member of an address can be met.

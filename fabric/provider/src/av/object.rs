@@ -358,7 +358,7 @@ fn insert_named(
         return Err(Errno(FI_EINVAL));
     };
     let format = vector.domain.names().format;
-    let named = names::peer(node, service, format, state.member.key()).map_err(|clash| {
+    let named = names::peer(node, service, format, &state.member).map_err(|clash| {
         log::info(FI_LOG_AV, || {
             format!(
                 "address not inserted: {} {}: {}",

@@ -57,14 +57,14 @@ pub(crate) unsafe extern "C" fn getinfo(
         // SAFETY: null, or texts.
         let place = unsafe { names::Place::read(node, service, flags) };
         // Other flags are ignored.
-        let list = find(level, &place, hints.as_mut())?;
+        let list = find(level, place, hints.as_mut())?;
         // SAFETY: as above.
         unsafe { give(info, list.into_pointer()) }?;
         Ok(0)
     })
 }
 
-fn find(level: Level, place: &names::Place, mut hints: Option<&mut attributes::Hints>) -> Result<list::List> {
+fn find(level: Level, place: names::Place, mut hints: Option<&mut attributes::Hints>) -> Result<list::List> {
     // The quickest first: layers look at every provider at each getinfo.
     if let Some(hints) = hints.as_deref() {
         rules::check_kind(hints).map_err(refused)?;
@@ -76,8 +76,9 @@ fn find(level: Level, place: &names::Place, mut hints: Option<&mut attributes::H
     let config = params::config().map_err(unreadable)?;
     // Every domain needs it, whether a peer is named here or in an address vector.
     let key = MeetingKey::of(&config).map_err(unreadable)?;
+    let place = place.over(&config);
     let key = || Ok(key.clone());
-    let (format, addresses) = names::addresses(place, hints.as_deref_mut(), &key).map_err(refused)?;
+    let (format, addresses) = names::addresses(&place, hints.as_deref_mut(), &key).map_err(refused)?;
     let hints = hints.as_deref();
     let mut list = list::List::new();
     let mut clash = None;

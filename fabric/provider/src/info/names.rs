@@ -9,12 +9,15 @@ use std::net::IpAddr;
 use std::ptr;
 
 use doorbell_fabric::shown::shown;
+use doorbell_job::Config;
+use doorbell_job::config::IpFamily;
 use doorbell_job::lobby::MeetingKey;
 use libfabric_sys::*;
 
 use super::attributes::Hints;
 use super::rules::Clash;
 use crate::address::{Format, Given, KEYLESS, SocketName, is_here, unbound};
+use crate::member::Member;
 
 /// Reads the key by which a node and a service name members of other hosts, where one is needed; the error is
 /// a sentence.
@@ -27,6 +30,13 @@ pub(crate) struct Place {
     service: Option<CString>,
     is_source: bool,
     is_numeric: bool,
+    /// Whether members of other hosts are reached over IPv6, where a node has addresses of both families.
+    is_over_ipv6: bool,
+}
+
+/// Whether the rails of these settings have addresses of IPv6.
+pub(crate) fn is_over_ipv6(config: &Config) -> bool {
+    *config.udp.family.get() == IpFamily::V6
 }
 
 /// The addresses of an answer, in its format.
@@ -51,12 +61,19 @@ impl Place {
             service: text(service),
             is_source: flags & FI_SOURCE != 0,
             is_numeric: flags & FI_NUMERICHOST != 0,
+            is_over_ipv6: false,
         }
+    }
+
+    /// Returns the same for rails of these settings.
+    pub(crate) fn over(self, config: &Config) -> Self {
+        let is_over_ipv6 = is_over_ipv6(config);
+        Self { is_over_ipv6, ..self }
     }
 
     /// Returns the place as an address in a family, or in either; `None` where the caller names none. A node
     /// without a service has no port, and names no member: it is refused where it is inserted. One of another
-    /// host needs the key.
+    /// host needs the key; of its addresses the first one of the rails' family is taken, if there is one.
     ///
     /// # Errors
     /// A place that cannot be resolved, or of another host without a key.
@@ -71,13 +88,22 @@ impl Place {
         }
         let refused = |possible: &str| Clash::new("node", shown(&node()), possible);
         let key = key().map_err(|reason| refused(&reason))?;
-        let far = |name: &SocketName| Some(Given::Far(*name, name.elsewhere(key.as_ref()?)?));
-        match found.iter().find_map(far).filter(|_| !self.is_source) {
+        let far = key.and_then(|key| self.far(found, &key));
+        match far.filter(|_| !self.is_source) {
             Some(given) => Ok(Some(given)),
             None => Err(refused(&format!(
                 "an address of this host; of another one, {KEYLESS}"
             ))),
         }
+    }
+
+    /// Returns the first of these addresses that is of another host: of the rails' family, if any is.
+    fn far(&self, mut found: Vec<SocketName>, key: &MeetingKey) -> Option<Given> {
+        found.sort_by_key(|name| name.ip.to_canonical().is_ipv6() != self.is_over_ipv6);
+        found.into_iter().find_map(|name| match name.port {
+            0 => Some(Given::Socket(name)),
+            _ => Some(Given::Far(name, name.elsewhere(key)?)),
+        })
     }
 
     /// Returns what the system's resolver finds, best first.
@@ -144,15 +170,16 @@ pub(crate) fn peer(
     node: &CStr,
     service: &CStr,
     format: Format,
-    key: Option<&MeetingKey>,
+    member: &Member,
 ) -> Result<Option<Given>, Clash> {
     let place = Place {
         node: Some(node.to_owned()),
         service: Some(service.to_owned()),
         is_source: false,
         is_numeric: false,
+        is_over_ipv6: member.is_over_ipv6(),
     };
-    place.resolve(Some(format), &|| Ok(key.cloned()))
+    place.resolve(Some(format), &|| Ok(member.key().cloned()))
 }
 
 /// Returns the addresses of the answer, and sets in the hints which of several formats is meant.
@@ -237,6 +264,7 @@ mod tests {
             service: service.map(CStr::to_owned),
             is_source,
             is_numeric: true,
+            is_over_ipv6: false,
         }
     }
 
@@ -286,6 +314,51 @@ mod tests {
             let clash = addresses(&Place::default(), Some(&mut wants(length))).unwrap_err();
             assert_eq!(clash.hint, "info.dest_addr", "{length}");
         }
+    }
+
+    fn key() -> MeetingKey {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("key");
+        doorbell_job::oob::JobKey::from_bytes([7; 32])
+            .write(&file, false)
+            .unwrap();
+        let mut config = Config::default();
+        config.set("ofi.key_file", file.to_str().unwrap()).unwrap();
+        MeetingKey::of(&config).unwrap().unwrap()
+    }
+
+    #[test]
+    fn of_a_node_with_several_addresses_the_one_of_the_rails_family_is_taken() {
+        let name = |ip: &str, port| SocketName {
+            ip: ip.parse().unwrap(),
+            port,
+            endpoint: 0,
+        };
+        let key = key();
+        let (four, six) = (name("192.0.2.77", 9228), name("2001:db8::77", 9228));
+        for (is_over_ipv6, first) in [(false, four), (true, six)] {
+            let place = Place {
+                is_over_ipv6,
+                ..Place::default()
+            };
+            let expected = Given::Far(first, first.elsewhere(&key).unwrap());
+            assert_eq!(place.far(vec![six, four], &key), Some(expected.clone()));
+            assert_eq!(place.far(vec![four, six], &key), Some(expected));
+            // One of the other family is better than none.
+            assert!(place.far(vec![four], &key).is_some() && place.far(vec![six], &key).is_some());
+        }
+        // An address of IPv4 in the format of IPv6 is that one.
+        let mapped = name("::ffff:192.0.2.77", 9228);
+        assert_eq!(mapped.elsewhere(&key), four.elsewhere(&key));
+        assert!(is_here("::ffff:127.0.0.1".parse().unwrap()) && !is_here(mapped.ip));
+    }
+
+    #[test]
+    fn a_node_of_another_host_alone_names_no_member_and_is_not_refused_with_a_key() {
+        let alone = place(Some(c"192.0.2.77"), None, false);
+        let (format, found) = super::addresses(&alone, None, &|| Ok(Some(key()))).unwrap();
+        assert_eq!(found.destination, unbound(format));
+        assert_eq!(addresses(&alone, None).unwrap_err().hint, "node");
     }
 
     #[test]
