@@ -12,7 +12,7 @@
 #![forbid(unsafe_code)]
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU16;
 
 use doorbell_job::lobby::{Address, ENDPOINTS, MeetingKey, PeerId};
@@ -297,10 +297,11 @@ impl fmt::Display for Name {
     }
 }
 
-/// Whether an address is one of this host, in this network namespace: a socket can be bound to it.
+/// Whether an address is one of this host, in this network namespace, by its routes: a socket can be bound to
+/// others, too, where the system allows it (`net.ipv4.ip_nonlocal_bind`).
 pub(crate) fn is_here(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
-    ip.is_loopback() || ip.is_unspecified() || UdpSocket::bind((ip, 0)).is_ok()
+    ip.is_loopback() || ip.is_unspecified() || doorbell_inet::is_own(ip)
 }
 
 /// The names of a domain's endpoints.
