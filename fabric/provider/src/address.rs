@@ -178,6 +178,8 @@ impl fmt::Display for SocketName {
 pub(crate) enum Name {
     /// In our format.
     Ours(Address),
+    /// The same of a member that is known by its door, which this host has: it is the one at its port.
+    Beside(Address),
     /// By an address of this host and a port.
     Socket(SocketName),
     /// By an address of another host and a port, with the address that follows from the key.
@@ -236,7 +238,10 @@ impl Name {
             if !reaches(&address) {
                 return Err(Unusable::Elsewhere(address.to_string()));
             }
-            return Ok(Self::Ours(address));
+            return Ok(match here_by_door(&address) {
+                Some(_) => Self::Beside(address),
+                None => Self::Ours(address),
+            });
         }
         let wrong = |text: String| Err(Unusable::NoName(text));
         let Some(name) = SocketName::read(bytes).filter(|name| name.in_format(format).ip == name.ip) else {
@@ -258,7 +263,7 @@ impl Name {
     /// Returns the name as clients have it.
     pub(crate) fn write(&self) -> Vec<u8> {
         match self {
-            Self::Ours(address) => address.bytes().to_vec(),
+            Self::Ours(address) | Self::Beside(address) => address.bytes().to_vec(),
             Self::Socket(name) | Self::Far(name, _) => name.write(),
         }
     }
@@ -267,6 +272,7 @@ impl Name {
     pub(crate) fn address(&self) -> Option<Address> {
         match self {
             Self::Ours(address) | Self::Far(_, address) => Some(*address),
+            Self::Beside(address) => at_port(address),
             Self::Socket(name) => name.address(),
         }
     }
@@ -275,6 +281,7 @@ impl Name {
     pub(crate) fn member(&self, here: u64) -> MemberKey {
         match self {
             Self::Ours(address) | Self::Far(_, address) => MemberKey::of(&address.peer(), here),
+            Self::Beside(address) => MemberKey::Port(address.peer().port().map_or(0, NonZeroU16::get)),
             Self::Socket(name) => MemberKey::Port(name.port),
         }
     }
@@ -282,7 +289,7 @@ impl Name {
     /// Returns the number of its endpoint.
     pub(crate) fn endpoint(&self) -> u8 {
         match self {
-            Self::Ours(address) | Self::Far(_, address) => address.endpoint(),
+            Self::Ours(address) | Self::Beside(address) | Self::Far(_, address) => address.endpoint(),
             Self::Socket(name) => name.endpoint,
         }
     }
@@ -291,7 +298,7 @@ impl Name {
 impl fmt::Display for Name {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ours(address) => write!(out, "fi_doorbell://{address}"),
+            Self::Ours(address) | Self::Beside(address) => write!(out, "fi_doorbell://{address}"),
             Self::Socket(name) | Self::Far(name, _) => name.fmt(out),
         }
     }
@@ -302,6 +309,19 @@ impl fmt::Display for Name {
 pub(crate) fn is_here(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     ip.is_loopback() || ip.is_unspecified() || doorbell_inet::is_own(ip)
+}
+
+/// Returns the address that a member has here which is known by its door, where that door is one of this
+/// host: processes here and there have one name for it.
+fn here_by_door(address: &Address) -> Option<Address> {
+    let door = address.keyed_door().filter(|_| address.is_of_door())?;
+    is_here(door.ip()).then(|| at_port(address)).flatten()
+}
+
+/// Returns the address of the endpoint of the same number, of the member of this host at the same port.
+fn at_port(address: &Address) -> Option<Address> {
+    let port = address.peer().port()?;
+    Some(Address::of_port(port, address.endpoint()))
 }
 
 /// The names of a domain's endpoints.
@@ -392,6 +412,9 @@ impl Given {
 
 /// Returns the port of this host that the member of an address has taken, if it has.
 fn port_here(address: &Address) -> Option<NonZeroU16> {
+    if let Some(here) = here_by_door(address) {
+        return here.peer().port();
+    }
     let (peer, port) = (address.peer(), address.peer().port()?);
     (Address::of_port(port, 0).peer().host() == peer.host()).then_some(port)
 }

@@ -180,6 +180,12 @@ impl Address {
         self.doors().sockets().next().filter(|_| self.peer().is_keyed())
     }
 
+    /// Whether its member is known by its door alone ([`Address::of_door`]), which this host may have.
+    #[must_use]
+    pub fn is_of_door(&self) -> bool {
+        self.host.get() == ELSEWHERE
+    }
+
     /// Returns the address as programs pass it to each other.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -448,6 +454,7 @@ mod tests {
         assert_eq!((named.keyed_door(), named.endpoint()), (Some(door), 3));
         // As a text it has its host, too, unlike those of other hosts at the same port.
         assert_eq!(named.to_string(), "doorbell://10.0.1.2:9228/00dc00000000240c/3");
+        assert!(named.is_of_door() && !Address::new(&peer(), 3, &doors()).is_of_door());
         // Its own address has its host, where it is the port's member; elsewhere both are one.
         let port = NonZeroU16::new(9228).unwrap();
         let own = PeerId::of_port(77, port).keyed(key.token(door));

@@ -9,7 +9,7 @@ use doorbell_testing::netns::Lab;
 use libfabric_sys::*;
 
 use crate::addresses::{client, port, remove, server, take};
-use crate::client::{Client, Wants};
+use crate::client::{Client, Found, Room, Wants, until};
 use crate::pair::{Role, run_built, run_on};
 
 /// Rails that lead to the other host, and stay within one.
@@ -227,7 +227,6 @@ fn both_may_name_each_other_by_node_and_service_and_begin_at_once() {
 
 /// Receives a message while a send is under way.
 fn take_beside(client: &Client) -> (Vec<u8>, fi_addr_t) {
-    use crate::client::{Found, Room};
     let mut room = Room::new(64);
     client.receive(&mut room, None, FI_ADDR_UNSPEC, 5);
     let mut taken = None;
@@ -330,6 +329,66 @@ fn a_killed_server_that_comes_back_at_its_node_and_port_is_met_by_its_address() 
             }
         }
     });
+}
+
+#[test]
+fn a_member_of_this_host_by_its_door_is_the_one_at_its_port() {
+    let test = "hosts::a_member_of_this_host_by_its_door_is_the_one_at_its_port";
+    with_keys(test, ["5", "5"], |mut role, library| {
+        let port = port(&mut role) & !3;
+        // Processes of other hosts know the server so, and pass it on.
+        if !role.is_first() {
+            let here = Client::open(library, &far_client(FI_FORMAT_UNSPEC, port));
+            role.exchange(&here.destination());
+            return;
+        }
+        let mut server_of = Client::open(library, &server(FI_FORMAT_UNSPEC, port));
+        let library = Library::open().unwrap();
+        let mut other = Client::open(library, &server(FI_FORMAT_UNSPEC, port + 2));
+        let by_door = role.exchange(&[0; 56]);
+        assert_ne!(by_door, server_of.name());
+        server_of.peer = server_of.insert(&other.name());
+        let by_name = other.insert(&server_of.name());
+        other.peer = other.insert(&by_door);
+        let first = other.peer;
+        // A client finds what it has inserted.
+        let mut bytes = [0_u8; 56];
+        let mut length = bytes.len();
+        // SAFETY: the vector is open, and the memory has this length.
+        let answer =
+            unsafe { fi_av_lookup(other.vector.0, first, bytes.as_mut_ptr().cast(), &raw mut length) };
+        assert_eq!((answer, &bytes[..]), (0, &by_door[..]));
+        for to in [first, by_name] {
+            other.peer = to;
+            let (text, sender) = pass(&other, &server_of);
+            assert_eq!((text, sender), (b"from beside".to_vec(), server_of.peer));
+            let (_, sender) = pass(&server_of, &other);
+            assert!([first, by_name].contains(&sender));
+        }
+    });
+}
+
+/// Sends a message from one client of this process to another one, and returns it with its sender.
+fn pass(from: &Client, to: &Client) -> (Vec<u8>, fi_addr_t) {
+    let mut room = Room::new(64);
+    to.receive(&mut room, None, FI_ADDR_UNSPEC, 5);
+    let mut taken = None;
+    let mut is_sent = false;
+    from.retry(|| {
+        to.advance();
+        from.try_post(b"from beside", None, 4)
+    });
+    until("it does not arrive", || {
+        if let Some(Found::Failure(failure)) = from.read().inspect(|_| is_sent = true) {
+            panic!("{failure:?}");
+        }
+        if let Some(Found::Entry(entry, sender)) = to.read() {
+            taken = Some((entry.len, sender));
+        }
+        (is_sent && taken.is_some()).then_some(())
+    });
+    let (length, sender) = taken.unwrap();
+    (room.bytes()[..length].to_vec(), sender)
 }
 
 #[test]
