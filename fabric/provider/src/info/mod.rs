@@ -83,7 +83,9 @@ fn find(level: Level, place: names::Place, mut hints: Option<&mut attributes::Hi
     let mut list = list::List::new();
     let mut clash = None;
     let wanted = hints.and_then(attributes::Hints::domain);
-    for entry in offer::entries(&config, wanted)? {
+    let open = hints.and_then(|hints| hints.open.as_ref());
+    let is_open = open.is_some_and(|open| Some(open.rails.as_c_str()) == wanted);
+    for entry in offer::entries(&config, wanted, is_open)? {
         match rules::check(hints, &entry, level) {
             Ok(()) => {
                 let mut answer = answer::answer(hints, &entry, level);

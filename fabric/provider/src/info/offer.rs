@@ -86,12 +86,12 @@ pub(crate) struct Entry {
 }
 
 /// Returns the entries, in the order of preference: one for each rail set ([`sets::offered`]). `wanted` is
-/// the name of a domain, where the hints have one.
+/// the name of a domain, where the hints have one, which may be open: its rails are not looked for then.
 ///
 /// # Errors
 /// `FI_ENODATA` where a rail that was named cannot be used.
-pub(crate) fn entries(config: &Config, wanted: Option<&CStr>) -> Result<Vec<Entry>> {
-    let sets = sets::offered(config, wanted).map_err(|reason| {
+pub(crate) fn entries(config: &Config, wanted: Option<&CStr>, is_open: bool) -> Result<Vec<Entry>> {
+    let sets = sets::offered(config, wanted, is_open).map_err(|reason| {
         log::warn(FI_LOG_CORE, &reason);
         Errno(FI_ENODATA)
     })?;

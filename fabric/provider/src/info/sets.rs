@@ -26,17 +26,20 @@ const LIST: &str = "rails.list";
 const HINT: &str = "domain_attr.name";
 
 /// Returns the settings of each rail set that is offered, in the order of preference. `wanted` is the name of
-/// a domain, where the hints have one.
+/// a domain, where the hints have one. Rails that are named are looked for, unless that domain is open: its
+/// interfaces may have gone meanwhile.
 ///
 /// # Errors
 /// Why a rail that is named cannot be used, in a sentence.
-pub(crate) fn offered(config: &Config, wanted: Option<&CStr>) -> Result<Vec<Config>, String> {
+pub(crate) fn offered(config: &Config, wanted: Option<&CStr>, is_open: bool) -> Result<Vec<Config>, String> {
     if is_named(config) {
-        check(config)?;
+        if !is_open {
+            check(config)?;
+        }
         return Ok(vec![config.clone()]);
     }
     match wanted.map(CStr::to_string_lossy) {
-        Some(name) if is_ours(&name) => Ok(vec![of_name(config, &name)?]),
+        Some(name) if is_ours(&name) => Ok(vec![of_name(config, &name, is_open)?]),
         // It is none of ours, and is refused by its name; nothing is looked for.
         Some(_) => Ok(of_rails(config, &[SHARED]).into_iter().collect()),
         None => Ok(listed(config)),
@@ -56,7 +59,7 @@ pub(crate) fn of_domain(config: &Config, name: Option<&CStr>) -> Result<Config, 
             shown(&name)
         )),
         (Some(_), _) => Ok(config.clone()),
-        (None, Some(name)) => of_name(config, &name),
+        (None, Some(name)) => of_name(config, &name, false),
         (None, None) => listed(config)
             .into_iter()
             .next()
@@ -90,7 +93,8 @@ fn of_rails(config: &Config, rails: &[&str]) -> Option<Config> {
 
 /// Returns the rail sets that are offered where nothing names one.
 fn listed(config: &Config) -> Vec<Config> {
-    let rails = udp_rails(config);
+    let mut rails = udp_rails(config);
+    rails.retain(|rail| can_be_named(config, rail));
     let routed = match config.ofi.network.get() {
         OfiNetwork::Off => Vec::new(),
         OfiNetwork::Routes => leading_out(config, &rails),
@@ -107,16 +111,24 @@ fn listed(config: &Config) -> Vec<Config> {
     sets.iter().filter_map(|set| of_rails(config, set)).collect()
 }
 
-/// Returns the settings of the rail set that the name of a domain names.
-fn of_name(config: &Config, name: &str) -> Result<Config, String> {
+/// Whether a rail can be in the name of a domain, and in the list of a setting: interfaces may have names
+/// that look like two rails.
+fn can_be_named(config: &Config, rail: &RailName) -> bool {
+    let set = [SHARED, rail.as_str()];
+    let name = set.join("+");
+    parts(&name) == set && of_rails(config, &set).is_some_and(|set| name_of(&set) == name)
+}
+
+/// Returns the settings of the rail set that the name of a domain names, which may be open.
+fn of_name(config: &Config, name: &str, is_open: bool) -> Result<Config, String> {
     let mut named = config.clone();
     let result = match named.set_by(HINT, LIST, &parts(name).join(",")) {
-        Ok(()) if name_of(&named) != name => Err(format!(
+        Ok(()) if !is_named(&named) || name_of(&named) != name => Err(format!(
             "{HINT}: `{}` is no name of a domain, which has the rails with `+` between them",
             shown(name)
         )),
         // It is always there: nothing is looked for.
-        Ok(()) if name == SHARED => Ok(()),
+        Ok(()) if name == SHARED || is_open => Ok(()),
         Ok(()) => check(&named),
         Err(error) => Err(error.sentence()),
     };
@@ -168,7 +180,7 @@ mod tests {
     use super::*;
 
     fn names(config: &Config, wanted: Option<&CStr>) -> Result<Vec<String>, String> {
-        offered(config, wanted).map(|sets| sets.iter().map(name_of).collect())
+        offered(config, wanted, false).map(|sets| sets.iter().map(name_of).collect())
     }
 
     fn with(name: &str, value: &str) -> Config {
@@ -225,6 +237,22 @@ mod tests {
     }
 
     #[test]
+    fn a_domain_has_at_least_one_rail() {
+        let text = of_domain(&Config::default(), Some(c"")).unwrap_err();
+        assert!(text.contains("no name of a domain"), "{text}");
+    }
+
+    #[test]
+    fn the_rails_of_an_open_domain_are_not_looked_for() {
+        let gone = Some(c"shm+udp:gone");
+        for config in [Config::default(), with(LIST, "shm,udp:gone")] {
+            assert!(offered(&config, gone, false).is_err());
+            let found = offered(&config, gone, true).unwrap();
+            assert_eq!(found.iter().map(name_of).collect::<Vec<_>>(), ["shm+udp:gone"]);
+        }
+    }
+
+    #[test]
     fn a_setting_that_names_rails_is_the_only_set() {
         let config = with(LIST, "udp:lo,shm");
         for wanted in [None, Some(c"shm"), Some(c"udp:lo+shm"), Some(c"udp:nope")] {
@@ -233,6 +261,24 @@ mod tests {
         assert!(of_domain(&config, Some(c"udp:lo+shm")).is_ok() && of_domain(&config, None).is_ok());
         let text = of_domain(&config, Some(c"shm")).unwrap_err();
         assert!(text.contains("settings name udp:lo+shm"), "{text}");
+    }
+
+    #[test]
+    fn an_interface_whose_name_looks_like_two_rails_is_in_no_set() {
+        let config = Config::default();
+        for (rail, can_be) in [
+            ("udp:eth0", true),
+            ("udp:a+b", true),
+            ("udp:a+", true),
+            ("udp:x+shm", false),
+            ("udp:a,b", false),
+        ] {
+            let Ok(rail) = rail.parse() else {
+                assert!(!can_be, "{rail}");
+                continue;
+            };
+            assert_eq!(can_be_named(&config, &rail), can_be, "{rail}");
+        }
     }
 
     #[test]
