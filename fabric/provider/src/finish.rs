@@ -186,7 +186,7 @@ impl State {
         }
         let failure = self.failure(operation, error);
         self.report(operation, failure);
-        if operation.mark.is(Mark::ENTRY)
+        if operation.mark.is(Mark::PLACE)
             && let Some(queue) = self.queues.get_mut(operation.queue)
         {
             queue.release();
@@ -364,6 +364,9 @@ impl State {
             self.count(operation, delivery.delivered);
         }
         if !operation.mark.is(Mark::ENTRY) {
+            if delivery.last {
+                self.report_release(operation, outlet);
+            }
             return;
         }
         if let Some(queue) = self.queues.get_mut(operation.queue) {
@@ -375,7 +378,7 @@ impl State {
     }
 
     /// Reports the release of a buffer by an entry of its own, which has no other flag: with `FI_RECV` it
-    /// would be a message.
+    /// would be a message. There is one also where the messages of the buffer have none, by fi_msg(3).
     fn report_release(&mut self, operation: &Operation, outlet: &mut Outlet) {
         let entry = Entry {
             op_context: pointer(operation.context),
@@ -385,16 +388,14 @@ impl State {
             data: 0,
             tag: 0,
         };
-        if operation.mark.is(Mark::ENTRY)
-            && let Some(queue) = self.queues.get_mut(operation.queue)
-        {
+        if let Some(queue) = self.queues.get_mut(operation.queue) {
             queue.complete(outlet, &entry, FI_ADDR_NOTAVAIL);
         }
     }
 
     /// The place of an operation's entry is free: it is reported otherwise.
     fn forget_place(&mut self, operation: &Operation) {
-        if operation.mark.is(Mark::ENTRY)
+        if operation.mark.is(Mark::PLACE)
             && let Some(queue) = self.queues.get_mut(operation.queue)
         {
             queue.release();

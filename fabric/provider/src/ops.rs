@@ -19,6 +19,8 @@ impl Mark {
     pub(crate) const MULTI: Self = Self(4);
     /// It adds an entry to its queue when it ends well.
     pub(crate) const ENTRY: Self = Self(8);
+    /// It has a place in its queue: a buffer for many messages has one for its release in any case.
+    pub(crate) const PLACE: Self = Self(8 | 4);
     /// A counter counts it.
     pub(crate) const COUNTED: Self = Self(16);
     /// Its entry names the sender.

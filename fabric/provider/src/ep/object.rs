@@ -586,7 +586,7 @@ impl State {
             {
                 self.operations.free_multi(operation.multi);
             }
-            if mark.is(Mark::ENTRY)
+            if mark.is(Mark::PLACE)
                 && let Some(queue) = self.queues.get_mut(queue)
             {
                 queue.release();

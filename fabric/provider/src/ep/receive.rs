@@ -144,7 +144,7 @@ impl State {
             .reports(receive.flags)
             .and(posted.kind)
             .and_if(Mark::NAMES, posted.names);
-        if mark.is(Mark::ENTRY)
+        if mark.is(Mark::PLACE)
             && let Some(queue) = self.queues.get_mut(side.queue)
         {
             queue.accept();

@@ -215,6 +215,56 @@ fn a_release_without_a_message_has_no_flag_of_one() {
     });
 }
 
+/// By fi_msg(3) the release of a buffer has an entry also where no receive has one.
+#[test]
+fn a_buffer_is_released_by_an_entry_also_where_completions_are_selective() {
+    const ROUNDS: usize = 5;
+    let test = "multi::a_buffer_is_released_by_an_entry_also_where_completions_are_selective";
+    run(test, |mut role, library| {
+        let is_first = role.is_first();
+        let wants = Wants {
+            selective: !is_first,
+            ..Wants::default()
+        };
+        let client = Client::meet(&mut role, library, &wants);
+        if is_first {
+            for round in 0..ROUNDS {
+                role.meet(&client);
+                (0..3).for_each(|number| client.send(&pattern(100, round + number), None));
+            }
+        } else {
+            set_min(&client.endpoint, 101);
+            for round in 0..ROUNDS {
+                let mut room = Room::new(300);
+                post(&client, &mut room, round);
+                role.meet(&client);
+                let entry = client.next().entry();
+                let (flags, context) = (entry.flags, entry.op_context.addr());
+                assert_eq!((flags, entry.len, context), (FI_MULTI_RECV, 0, round));
+                for number in 0..2 {
+                    let at = number * 100;
+                    assert_eq!(room.bytes()[at..at + 100], pattern(100, round + number));
+                }
+                // The third one had no room there.
+                let mut last = Room::new(100);
+                client.receive(&mut last, None, FI_ADDR_UNSPEC, 77);
+                until("the third message does not come", || {
+                    assert!(client.read().is_none());
+                    (last.bytes() == pattern(100, round + 2)).then_some(())
+                });
+            }
+            // What is cancelled ends with a failure, and has no release.
+            let mut room = Room::new(300);
+            post(&client, &mut room, 9);
+            // SAFETY: the endpoint is open.
+            assert_eq!(unsafe { fi_cancel(client.endpoint.0.cast(), pointer(9)) }, 0);
+            assert_eq!(client.next().failure().err, FI_ECANCELED);
+            assert!(client.read().is_none());
+        }
+        role.meet(&client);
+    });
+}
+
 #[test]
 fn a_cancelled_buffer_ends_so_behind_its_messages() {
     run(
