@@ -398,6 +398,8 @@ fn a_process_with_another_key_gets_no_answer() {
         let port = port(&mut role) & !1;
         if role.is_first() {
             let here = Client::open(library, &server(FI_SOCKADDR_IN, port));
+            let mut room = Room::new(64);
+            here.receive(&mut room, None, FI_ADDR_UNSPEC, 5);
             role.exchange(&[0]);
             role.meet(&here);
             assert!(here.read().is_none());

@@ -174,47 +174,6 @@ fn a_release_without_a_message_has_no_other_flag() {
     );
 }
 
-#[test]
-fn a_release_without_a_message_has_no_flag_of_one() {
-    const LENGTHS: [usize; 5] = [8, 3000, 12_000, 40_000, 200_000];
-    let test = "multi::a_release_without_a_message_has_no_flag_of_one";
-    run(test, |mut role, library| {
-        // So each message is a transfer, which may end before the buffer is out of the list of receives.
-        let wants = Wants {
-            send_flags: FI_DELIVERY_COMPLETE,
-            ..Wants::default()
-        };
-        let client = Client::meet(&mut role, library, &wants);
-        set_min(&client.endpoint, 8);
-        for length in LENGTHS {
-            if role.is_first() {
-                let messages = [0, 1, 2, 3].map(|number| pattern(length, number));
-                for (number, bytes) in messages.iter().enumerate() {
-                    client.post(bytes, None, number);
-                }
-                role.meet(&client);
-                (0..4).for_each(|_| _ = client.next().entry());
-            } else {
-                // They have come before there is a buffer: two fill each.
-                role.meet(&client);
-                let mut rooms = [Room::new(2 * length + 7), Room::new(2 * length + 7)];
-                (0..2).for_each(|number| post(&client, &mut rooms[number], number));
-                let (mut messages, mut released) = (0, 0);
-                while messages < 4 || released < 2 {
-                    let entry = client.next().entry();
-                    messages += usize::from(entry.flags & FI_RECV != 0);
-                    released += usize::from(entry.flags & FI_MULTI_RECV != 0);
-                    let is_message = !entry.buf.is_null();
-                    let is_alone = entry.flags == FI_MULTI_RECV;
-                    assert_eq!(is_message, !is_alone, "{length} B: {:#x}", entry.flags);
-                }
-                assert_eq!((messages, released), (4, 2));
-            }
-            role.meet(&client);
-        }
-    });
-}
-
 /// By fi_msg(3) the release of a buffer has an entry also where no receive has one.
 #[test]
 fn a_buffer_is_released_by_an_entry_also_where_completions_are_selective() {
