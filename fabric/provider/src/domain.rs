@@ -90,8 +90,9 @@ pub(crate) struct State {
     pub(crate) idle_most: u32,
     /// Whether peers were being met at the last pass with what depends on the clock.
     pub(crate) meeting: bool,
-    /// Whether a thread makes progress when no call does.
-    pub(crate) makes_own_progress: bool,
+    /// Whether an injected message may wait in its call for its peer to be met: not where a thread makes
+    /// progress when no call does, nor on the clock of a simulation.
+    pub(crate) waits_to_meet: bool,
     /// When an injected message waited in vain for its peer to be met.
     pub(crate) in_vain: Option<Instant>,
     /// Whether peers are to ring.
@@ -394,7 +395,7 @@ impl Domain {
                 idle: 0,
                 idle_most: spins.unwrap_or(sleep::IDLE),
                 meeting: false,
-                makes_own_progress: wanted.is_automatic,
+                waits_to_meet: !wanted.is_automatic && !wanted.is_simulated,
                 in_vain: None,
                 arming: Arming::default(),
             }),
@@ -408,6 +409,7 @@ impl Domain {
             rails: None,
             mr_mode: 0,
             is_automatic: false,
+            is_simulated: true,
             format: Format::Ours,
             source: None,
         };
@@ -444,6 +446,8 @@ struct Wanted {
     rails: Option<CString>,
     /// Progress of either kind is to be made while the client makes no calls.
     is_automatic: bool,
+    /// Its rails are simulated, and time is theirs.
+    is_simulated: bool,
     mr_mode: c_int,
     format: Format,
     source: Option<Given>,
@@ -479,6 +483,7 @@ impl Wanted {
             threading,
             rails,
             is_automatic: control == FI_PROGRESS_AUTO || data == FI_PROGRESS_AUTO,
+            is_simulated: false,
             mr_mode,
             format,
             // SAFETY: an entry with its addresses.

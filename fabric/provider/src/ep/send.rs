@@ -193,7 +193,7 @@ impl State {
     #[cold]
     fn meet(&mut self, rank: Rank) {
         let begun = Instant::now();
-        if self.makes_own_progress || self.in_vain.is_some_and(|then| begun < then + IN_VAIN) {
+        if !self.waits_to_meet || self.in_vain.is_some_and(|then| begun < then + IN_VAIN) {
             return;
         }
         while self.member.pml().is_unmet(rank) {
