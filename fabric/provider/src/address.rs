@@ -206,9 +206,9 @@ impl MemberKey {
 }
 
 /// What it takes to name a member of another host by a node and a service.
-pub(crate) const KEYLESS: &str = "it is contacted by the name of its endpoint (fi_getname), or by a node and a \
-     service where both processes have a key (FI_DOORBELL_KEY_FILE, made by `doorbell key`) and a rail between \
-     them (FI_DOORBELL_RAILS=shm,udp:eth0)";
+pub(crate) const KEYLESS: &str = "it is contacted by the name of its endpoint (fi_getname), or by a node and \
+     a service where both processes have a key (FI_DOORBELL_KEY_FILE, made by `doorbell key`) and a rail \
+     between them (FI_DOORBELL_RAILS=shm,udp:eth0)";
 
 /// Why a name cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]

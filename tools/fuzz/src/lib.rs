@@ -34,6 +34,7 @@ pub mod acm_mad;
 pub mod btl_frames;
 pub mod btl_peer;
 pub mod ether;
+mod fed;
 pub mod hotel;
 pub mod key_file;
 pub mod lane;

@@ -2,27 +2,19 @@
 //! with messages that match them, what is kept stays within its bound, and no byte outside of a buffer is
 //! written.
 
-use doorbell_fabric::addr::RailAddress;
-use doorbell_fabric::caps::Features;
 use doorbell_fabric::memory::Region;
-use doorbell_fabric::message::{Incarnation, PeerIndex};
+use doorbell_fabric::message::PeerIndex;
 use doorbell_fabric::time::Time;
 use doorbell_pml::{
-    Payload, Pml, PmlConfig, PmlError, RailId, Rank, RecvArgs, RequestId, SendArgs, SendMode, Sent, Source,
-    Target,
+    Payload, Pml, PmlError, RailId, Rank, RecvArgs, RequestId, SendArgs, SendMode, Sent, Source, Target,
 };
 
-use self::feed::FeedRail;
+use crate::fed;
+use crate::fed::feed::FeedRail;
 use crate::script::Script;
-
-#[allow(dead_code)]
-#[path = "../../../pml/tests/it/feed.rs"]
-mod feed;
 
 /// Most steps of a script.
 const STEPS: usize = 400;
-/// Bytes that a peer may have under way: the bound.
-const HARD: u64 = 64 << 10;
 /// Bytes of the memory; no message may change the first and the last kibibyte.
 const MEMORY: usize = 20 << 10;
 const EDGE: usize = 1 << 10;
@@ -45,23 +37,7 @@ struct Victim {
 
 impl Victim {
     fn new(settings: u8) -> Self {
-        let mut config = PmlConfig::new(Rank(0), 3, 1);
-        (config.window, config.hard_window) = (HARD / 2, HARD);
-        let mut pml = Pml::new(config).expect("good settings");
-        let features = Features {
-            get: settings & 1 == 0,
-            put: settings & 2 == 0,
-            atomics: false,
-            gather: settings & 4 == 0,
-            reclaim: true,
-            within_host: false,
-            checksum: false,
-        };
-        let rail = pml.add_rail(FeedRail::new(features)).expect("there is room");
-        for rank in [1, 2] {
-            pml.connect(Rank(rank), rail, &RailAddress::native("sim", [0]), Incarnation(1))
-                .expect("it opens");
-        }
+        let pml = fed::pml(settings);
         let memory = Region::new(MEMORY).expect("memory");
         memory.write(0, &[0x55; EDGE]);
         memory.write(MEMORY - EDGE, &[0x55; EDGE]);
@@ -183,11 +159,7 @@ impl Victim {
             }
         });
         self.receives = receives;
-        for rank in [1, 2] {
-            let peer = self.pml.peer(Rank(rank)).expect("it is in the job");
-            let kept = peer.unexpected + peer.held;
-            assert!(kept as u64 <= HARD / 64, "{kept} messages are kept");
-        }
+        fed::judge_kept(&self.pml);
     }
 
     fn abort(&mut self, script: &mut Script<'_>) {

@@ -4,28 +4,21 @@
 
 use std::num::NonZeroU32;
 
-use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::atomics::{Arithmetic, Element};
-use doorbell_fabric::caps::Features;
 use doorbell_fabric::memory::{AddressRange, Region};
-use doorbell_fabric::message::{Incarnation, PeerIndex};
+use doorbell_fabric::message::PeerIndex;
 use doorbell_fabric::time::Time;
 use doorbell_pml::{
-    AtomicArgs, GetArgs, Payload, Pml, PmlConfig, PutArgs, RailId, Rank, RemotePiece, RemotePieces,
-    RequestId, Target, WindowAccess, WindowArgs, WindowMemory,
+    AtomicArgs, GetArgs, Payload, Pml, PutArgs, RailId, Rank, RemotePiece, RemotePieces, RequestId, Target,
+    WindowAccess, WindowArgs, WindowMemory,
 };
 
-use self::feed::FeedRail;
+use crate::fed::feed::FeedRail;
+use crate::fed::{self, HARD};
 use crate::script::Script;
-
-#[allow(dead_code)]
-#[path = "../../../pml/tests/it/feed.rs"]
-mod feed;
 
 /// Most steps of a script.
 const STEPS: usize = 400;
-/// Bytes that a peer may have under way: the bound.
-const HARD: u64 = 64 << 10;
 /// Bytes around each piece of memory that nothing may change.
 const EDGE: usize = 256;
 /// Bytes of a window, and of the memory that an operation of ours brings bytes to.
@@ -89,23 +82,7 @@ struct Victim {
 
 impl Victim {
     fn new(settings: u8) -> Self {
-        let mut config = PmlConfig::new(Rank(0), 3, 1);
-        (config.window, config.hard_window) = (HARD / 2, HARD);
-        let mut pml = Pml::new(config).expect("good settings");
-        let features = Features {
-            get: settings & 1 == 0,
-            put: settings & 2 == 0,
-            atomics: false,
-            gather: settings & 4 == 0,
-            reclaim: true,
-            within_host: false,
-            checksum: false,
-        };
-        let rail = pml.add_rail(FeedRail::new(features)).expect("there is room");
-        for rank in [1, 2] {
-            pml.connect(Rank(rank), rail, &RailAddress::native("sim", [0]), Incarnation(1))
-                .expect("it opens");
-        }
+        let mut pml = fed::pml(settings);
         pml.record_accesses();
         let mut victim = Self {
             pml,
@@ -406,11 +383,7 @@ impl Victim {
         for operation in &self.operations {
             operation.room.judge(0..operation.length);
         }
-        for rank in [1, 2] {
-            let peer = self.pml.peer(Rank(rank)).expect("it is in the job");
-            let kept = peer.unexpected + peer.held;
-            assert!(kept as u64 <= HARD / 64, "{kept} messages are kept");
-        }
+        fed::judge_kept(&self.pml);
         let live = self.pml.live_requests();
         let bound = OPEN_MOST + (HARD / 64) as usize;
         assert!(

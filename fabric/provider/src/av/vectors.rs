@@ -122,7 +122,8 @@ impl Vectors {
                 Errno(FI_EHOSTUNREACH)
             }
             Unusable::Keyless(name) => {
-                log::info(FI_LOG_AV, || format!("address not inserted: {name} is of another host: {KEYLESS}"));
+                let why = || format!("address not inserted: {name} is of another host: {KEYLESS}");
+                log::info(FI_LOG_AV, why);
                 Errno(FI_EHOSTUNREACH)
             }
         })?;

@@ -3,7 +3,7 @@
 //! ```text
 //!   rails are named by a setting ──► that set alone
 //!   the hints name a domain ───────► that set alone: its name names the rails
-//!   neither ───────────────────────► shm, and behind it shm+udp:IFACE for each interface that can be used;
+//!   neither ───────────────────────► shm, then shm+udp:IFACE for each interface that can be used;
 //!                                    before both, with ofi.network = "routes", shm with all of these that
 //!                                    routes lead to
 //! ```

@@ -78,6 +78,31 @@ pub(crate) fn remove(client: &Client, number: fi_addr_t) {
     assert_eq!(unsafe { fi_av_remove(client.vector.0, &raw mut number, 1, 0) }, 0);
 }
 
+/// One opens with what names a service, the other one with its node and service: both send and receive.
+pub(crate) fn meet_by_service(role: &mut Role, library: Library, [server, client]: [&Wants; 2]) {
+    if role.is_first() {
+        let mut here = Client::open(library, server);
+        role.exchange(&[0]);
+        // The first message has the name of its sender, as clients without another way do it.
+        let (name, sender) = take(&here);
+        assert_eq!(sender, FI_ADDR_NOTAVAIL);
+        here.peer = here.insert(&name);
+        here.send(b"welcome", None);
+        assert_eq!(take(&here), (b"again".to_vec(), here.peer));
+        role.meet(&here);
+    } else {
+        role.exchange(&[0]);
+        let mut here = Client::open(library, client);
+        here.peer = here.insert(&here.destination());
+        let name = here.name();
+        assert_eq!(name.len(), here.destination().len());
+        here.send(&name, None);
+        assert_eq!(take(&here), (b"welcome".to_vec(), here.peer));
+        here.send(b"again", None);
+        role.meet(&here);
+    }
+}
+
 #[test]
 fn a_node_and_a_service_are_enough_to_meet() {
     run(
@@ -85,27 +110,7 @@ fn a_node_and_a_service_are_enough_to_meet() {
         |mut role, library| {
             let port = port(&mut role);
             for format in FORMATS {
-                if role.is_first() {
-                    let mut here = Client::open(library, &server(format, port));
-                    role.exchange(&[0]);
-                    // The first message has the name of its sender, as clients without another way do it.
-                    let (name, sender) = take(&here);
-                    assert_eq!(sender, FI_ADDR_NOTAVAIL);
-                    here.peer = here.insert(&name);
-                    here.send(b"welcome", None);
-                    assert_eq!(take(&here), (b"again".to_vec(), here.peer));
-                    role.meet(&here);
-                } else {
-                    role.exchange(&[0]);
-                    let mut here = Client::open(library, &client(format, port));
-                    here.peer = here.insert(&here.destination());
-                    let name = here.name();
-                    assert_eq!(name.len(), here.destination().len());
-                    here.send(&name, None);
-                    assert_eq!(take(&here), (b"welcome".to_vec(), here.peer));
-                    here.send(b"again", None);
-                    role.meet(&here);
-                }
+                meet_by_service(&mut role, library, [&server(format, port), &client(format, port)]);
             }
         },
     );

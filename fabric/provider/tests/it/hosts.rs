@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use doorbell_testing::netns::Lab;
 use libfabric_sys::*;
 
-use crate::addresses::{client, port, remove, server, take};
+use crate::addresses::{client, meet_by_service, port, remove, server, take};
 use crate::client::{Client, Found, Room, Wants, until};
 use crate::pair::{Role, run_built, run_on};
 
@@ -115,24 +115,11 @@ fn a_node_and_a_service_of_another_host_are_enough_with_a_key() {
     with_keys(test, ["5", "5"], |mut role, library| {
         let port = port(&mut role) & !1;
         for format in [FI_FORMAT_UNSPEC, FI_SOCKADDR_IN] {
-            if role.is_first() {
-                let mut here = Client::open(library, &server(format, port));
-                role.exchange(&[0]);
-                let (name, sender) = take(&here);
-                assert_eq!(sender, FI_ADDR_NOTAVAIL);
-                here.peer = here.insert(&name);
-                here.send(b"welcome", None);
-                assert_eq!(take(&here), (b"again".to_vec(), here.peer));
-                role.meet(&here);
-            } else {
-                role.exchange(&[0]);
-                let mut here = Client::open(library, &far_client(format, port));
-                here.peer = here.insert(&here.destination());
-                here.send(&here.name(), None);
-                assert_eq!(take(&here), (b"welcome".to_vec(), here.peer));
-                here.send(b"again", None);
-                role.meet(&here);
-            }
+            meet_by_service(
+                &mut role,
+                library,
+                [&server(format, port), &far_client(format, port)],
+            );
         }
     });
 }

@@ -240,26 +240,7 @@ fn a_descriptor_becomes_readable_by_a_message() {
                     }
                     let mut room = Room::new(8);
                     client.receive(&mut room, None, FI_ADDR_UNSPEC, 4);
-                    let entry = loop {
-                        let mut ids = [client.queue.0.cast()];
-                        // SAFETY: the fabric and the queue are open.
-                        match unsafe { fi_trywait(client.fabric.0, ids.as_mut_ptr(), 1) } {
-                            0 => {
-                                let mut one = [libc::pollfd {
-                                    fd: descriptor,
-                                    events: libc::POLLIN,
-                                    revents: 0,
-                                }];
-                                // SAFETY: one descriptor.
-                                let count = unsafe { libc::poll(one.as_mut_ptr(), 1, 60_000) };
-                                assert_eq!(count, 1, "nothing has come");
-                            }
-                            again => assert_eq!(again, -FI_EAGAIN),
-                        }
-                        if let Some(found) = client.read() {
-                            break found.entry();
-                        }
-                    };
+                    let entry = next_by_descriptor(&client, descriptor);
                     assert_eq!((entry.op_context.addr(), room.bytes()), (4, bytes.clone()));
                 }
                 role.meet(&client);
@@ -269,7 +250,7 @@ fn a_descriptor_becomes_readable_by_a_message() {
 }
 
 /// Waits for an entry on the descriptor of the queue, as an event loop does.
-fn next_by_descriptor(client: &Client, descriptor: c_int) -> usize {
+fn next_by_descriptor(client: &Client, descriptor: c_int) -> fi_cq_tagged_entry {
     loop {
         let mut ids = [client.queue.0.cast()];
         // SAFETY: the fabric and the queue are open.
@@ -287,7 +268,7 @@ fn next_by_descriptor(client: &Client, descriptor: c_int) -> usize {
             again => assert_eq!(again, -FI_EAGAIN),
         }
         if let Some(found) = client.read() {
-            return found.entry().op_context.addr();
+            return found.entry();
         }
     }
 }
@@ -308,11 +289,11 @@ fn a_descriptor_becomes_readable_by_the_end_of_a_long_message() {
             for turn in 0..50 {
                 if role.is_first() == (turn % 2 == 0) {
                     client.post(&bytes, None, 5);
-                    assert_eq!(next_by_descriptor(&client, descriptor), 5);
+                    assert_eq!(next_by_descriptor(&client, descriptor).op_context.addr(), 5);
                 } else {
                     let mut room = Room::new(bytes.len());
                     client.receive(&mut room, None, FI_ADDR_UNSPEC, 4);
-                    assert_eq!(next_by_descriptor(&client, descriptor), 4);
+                    assert_eq!(next_by_descriptor(&client, descriptor).op_context.addr(), 4);
                     assert!(room.bytes() == bytes, "turn {turn}");
                 }
             }
