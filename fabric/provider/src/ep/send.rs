@@ -22,9 +22,9 @@ use crate::finish::sent_entry;
 use crate::ops::{Mark, Operation};
 
 /// How long an injected message waits in its call for its peer to be met, at most.
-const MEETING: Duration = Duration::from_millis(20);
+const MEETING: Duration = Duration::from_secs(1);
 /// How long none does so after one that waited in vain.
-const IN_VAIN: Duration = Duration::from_secs(1);
+const IN_VAIN: Duration = Duration::from_secs(5);
 
 /// A call that sends.
 #[derive(Clone, Copy, Debug)]
@@ -198,7 +198,7 @@ impl State {
         }
         while self.member.pml().is_unmet(rank) {
             if begun.elapsed() >= MEETING {
-                self.in_vain = Some(begun);
+                self.in_vain = Some(Instant::now());
                 return;
             }
             self.look();
