@@ -26,8 +26,9 @@ pub(crate) const INTERFACES: &str = "v0,v1";
 /// The interface that providers use which are bound to one.
 const FIRST: &str = "v0";
 
-/// Gives a host its name, and runs the rest.
-const NAMED: &str = "hostname \"$0\" && exec \"$@\"";
+/// Gives a host its name and a file of the names of both, and runs the rest. The namespace of mounts is one of
+/// its own, which `ip netns exec` makes.
+const NAMED: &str = "mount --bind \"$0\" /etc/hosts && hostname \"$1\" && shift && exec \"$@\"";
 
 /// The two hosts.
 pub(crate) struct TwoHosts {
@@ -51,9 +52,11 @@ impl TwoHosts {
             folder: folder.join(format!("hosts-{}", std::process::id())),
         };
         std::fs::create_dir_all(&hosts.folder).map_err(Error::file("create", &hosts.folder))?;
+        let names = hosts.names();
+        std::fs::write(&names, named()).map_err(Error::file("write", &names))?;
         let ssh = hosts.ssh();
-        std::fs::write(&ssh, script(Host::BOTH.map(|host| hosts.lab.name(host))))
-            .map_err(Error::file("write", &ssh))?;
+        let script = script(Host::BOTH.map(|host| hosts.lab.name(host)), &names);
+        std::fs::write(&ssh, script).map_err(Error::file("write", &ssh))?;
         let runs = std::fs::Permissions::from_mode(0o700);
         std::fs::set_permissions(&ssh, runs).map_err(Error::file("change the mode of", &ssh))?;
         Ok(hosts)
@@ -75,6 +78,11 @@ impl TwoHosts {
         self.folder.join("ssh")
     }
 
+    /// Returns the file in the place of `/etc/hosts`.
+    fn names(&self) -> PathBuf {
+        self.folder.join("hosts")
+    }
+
     /// Returns a path for programs on which ssh is ours.
     pub(crate) fn path(&self) -> Result<std::ffi::OsString, Error> {
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -86,7 +94,9 @@ impl TwoHosts {
     pub(crate) fn at(&self, host: Host, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.lab.at(host, "unshare");
         command
-            .args(["--uts", "sh", "-c", NAMED, name(host)])
+            .args(["--uts", "sh", "-c", NAMED])
+            .arg(self.names())
+            .arg(name(host))
             .arg(program);
         command
     }
@@ -96,7 +106,8 @@ impl TwoHosts {
         command
             .args(["-launcher", "rsh", "-launcher-exec"])
             .arg(self.ssh());
-        command.args(["-iface", CONTROL, "-bind-to", "none"]);
+        // Ranks are not bound by default; with -bind-to hydra's proxies refuse what a rank wants to start.
+        command.args(["-iface", CONTROL]);
         command.args(["-hosts", &Host::BOTH.map(Host::control).join(",")]);
         command.args(["-ppn", &ranks.div_ceil(2).to_string()]);
     }
@@ -125,8 +136,15 @@ fn name(host: Host) -> &'static str {
     }
 }
 
+/// Returns what both hosts have for `/etc/hosts`.
+fn named() -> String {
+    let host = |host: Host| format!("{} {}\n", host.control(), name(host));
+    let hosts: String = Host::BOTH.map(host).concat();
+    format!("127.0.0.1 localhost\n{hosts}")
+}
+
 /// Returns the program in the place of ssh: options, the address of a host, a command for its shell.
-fn script(namespaces: [&str; 2]) -> String {
+fn script(namespaces: [&str; 2], names: &Path) -> String {
     let cases: Vec<String> = (1..)
         .zip(Host::BOTH)
         .map(|(number, host)| {
@@ -138,8 +156,9 @@ fn script(namespaces: [&str; 2]) -> String {
         "#!/bin/sh\n# [OPTIONS] HOST COMMAND...: what ssh would do\n\
          while :; do case \"$1\" in -[opl]) shift 2 ;; -*) shift ;; *) break ;; esac; done\n\
          host=$1\nshift\ncase \"$host\" in\n{}\n*) echo \"there is no host $host\" >&2; exit 255 ;;\nesac\n\
-         exec ip netns exec \"$namespace\" unshare --uts sh -c 'hostname \"$0\" && exec sh -c \"$1\"' \"$name\" \"$*\"\n",
-        cases.join("\n")
+         exec ip netns exec \"$namespace\" unshare --uts sh -c '{NAMED}' '{}' \"$name\" sh -c \"$*\"\n",
+        cases.join("\n"),
+        names.display()
     )
 }
 
@@ -165,6 +184,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let hosts = TwoHosts::new(folder.path()).unwrap();
         assert_eq!(printed(&mut hosts.at(Host::A, "hostname")), "host-a");
+        let mut other = hosts.at(Host::A, "getent");
+        let other = printed(other.args(["ahostsv4", "host-b"]));
+        assert!(other.starts_with(Host::B.control()), "{other}");
         let addresses = "hostname; ip -4 -o address show ctl; echo \"$DOORBELL_X\"";
         let mut ssh = hosts.at(Host::A, hosts.ssh());
         ssh.args(["-x", "-o", "BatchMode=yes", Host::B.control(), addresses]);
