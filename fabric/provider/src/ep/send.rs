@@ -187,8 +187,8 @@ impl State {
         Ok(0)
     }
 
-    /// Makes progress until a peer is met for which an injected message waits, for a while: nothing reports
-    /// that it has left, so that a client that waits for something else next would hold it up. After one that
+    /// Makes progress until a peer is met for which an injected message waits, and the message has left, for a
+    /// while: nothing reports that it has, so that a client that waits for something else next would hold it up. After one that
     /// was waited for in vain, others are not waited for.
     #[cold]
     fn meet(&mut self, rank: Rank) {
@@ -196,7 +196,7 @@ impl State {
         if !self.waits_to_meet || self.in_vain.is_some_and(|then| begun < then + IN_VAIN) {
             return;
         }
-        while self.member.pml().is_unmet(rank) {
+        while self.member.pml().is_unmet(rank) || self.member.pml().holds_back(Some(rank)) {
             if begun.elapsed() >= MEETING {
                 self.in_vain = Some(Instant::now());
                 return;
