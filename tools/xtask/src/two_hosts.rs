@@ -26,8 +26,8 @@ pub(crate) const INTERFACES: &str = "v0,v1";
 /// The interface that providers use which are bound to one.
 const FIRST: &str = "v0";
 
-/// Gives a host its name and a file of the names of both, and runs the rest. The namespace of mounts is one of
-/// its own, which `ip netns exec` makes.
+/// Gives a host its name and a file of the names of both, and runs the rest. The namespace of mounts is one
+/// of its own, which `ip netns exec` makes.
 const NAMED: &str = "mount --bind \"$0\" /etc/hosts && hostname \"$1\" && shift && exec \"$@\"";
 
 /// The two hosts.

@@ -187,9 +187,9 @@ impl State {
         Ok(0)
     }
 
-    /// Makes progress until a peer is met for which an injected message waits, and the message has left, for a
-    /// while: nothing reports that it has, so that a client that waits for something else next would hold it up. After one that
-    /// was waited for in vain, others are not waited for.
+    /// Makes progress until a peer is met for which an injected message waits, and the message has left,
+    /// for a while: nothing reports that it has, so that a client that waits for something else next would
+    /// hold it up. After one that was waited for in vain, others are not waited for.
     #[cold]
     fn meet(&mut self, rank: Rank) {
         let begun = Instant::now();
