@@ -82,8 +82,8 @@ fn printed(command: &mut Command) -> Result<String, Error> {
 /// mpi4py and its tests. Its wheel runs over any MPI: it loads the one that it is shown.
 #[derive(Debug)]
 pub(super) struct Python {
-    /// The folder in which python finds it.
-    library: PathBuf,
+    /// The folders in which python finds it, and its tests.
+    path: OsString,
     /// The script that runs one module, and the folder of the modules.
     words: [OsString; 2],
     modules: Vec<String>,
@@ -120,18 +120,17 @@ impl Python {
             )));
         };
         let script = root.join("am/portals/abi/clients/mpi4py_tests.py");
-        let words = [script.into_os_string(), tests.join("test").into_os_string()];
+        let folder = tests.join("test");
+        let words = [script.into_os_string(), folder.clone().into_os_string()];
         let listed = printed(Command::new("python3").args(&words))?;
         let modules = listed
             .lines()
             .filter(|module| !LEFT_OUT.contains(module))
             .map(str::to_owned)
             .collect();
-        Ok(Some(Self {
-            library,
-            words,
-            modules,
-        }))
+        // Processes that a test starts look for its module as well.
+        let path = std::env::join_paths([library, folder]).map_err(|error| Error::Lab(error.to_string()))?;
+        Ok(Some(Self { path, words, modules }))
     }
 
     pub(super) fn cases(&self) -> impl Iterator<Item = Case> + '_ {
@@ -142,7 +141,7 @@ impl Python {
                 .chain(self.words.iter().cloned())
                 .chain([module.into()])
                 .collect(),
-            environment: vec![("PYTHONPATH", self.library.clone().into_os_string())],
+            environment: vec![("PYTHONPATH", self.path.clone())],
             least: 1,
         })
     }
