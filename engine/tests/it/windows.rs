@@ -470,7 +470,7 @@ fn operations_are_done_once_over_two_rails_of_datagrams() {
     lab.wait_until_up(0, "v1");
     let rails = "udp:v0,udp:v1";
     lab.inside(0, || broken(rails, "udp:v0:300,udp:v0:300", 100, 500));
-    lab.inside(0, || broken(rails, "udp:v0:500", 2 << 20, 12));
+    lab.inside(0, || broken(rails, "udp:v0:60", 2 << 20, 12));
 }
 
 #[test]
