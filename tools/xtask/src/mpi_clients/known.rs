@@ -6,7 +6,8 @@ use crate::results::Known;
 const SYNCHRONOUS: &str =
     "a synchronous send that is matched by MPI_Mprobe and MPI_Mrecv is never answered over mtl/ofi";
 
-const ATOMICS: &str = "btl/ofi ends the job at an atomic operation that it does not know, and 4.1.4 at a compare-and-swap; over sockets by btl/ofi as well";
+const ATOMICS: &str = "btl/ofi ends the job at an atomic operation that it does not know, and 4.1.4 at a \
+                       compare-and-swap; over sockets by btl/ofi as well";
 
 pub(super) const KNOWN: &[Known] = &[
     Known {
