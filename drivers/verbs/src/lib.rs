@@ -1,0 +1,40 @@
+//! Rails over queue pairs of InfiniBand and RoCE devices, driven through libibverbs.
+//!
+//! ```text
+//!   Datagram ─► UdTx ──► post_send     one doorbell for a batch; one in sixteen reports
+//!               UdRx ──► poll_cq       frames in place; buffers go back by sixteens
+//!   Rail ─────► UdRail                 events, the port, address handles
+//! ```
+//!
+//! The library is loaded when a verbs rail is looked for on a machine that has RDMA devices, and never
+//! otherwise; nothing of it is needed to build.
+//!
+//! | file | job |
+//! |---|---|
+//! | `sys` | all unsafe code: the library's functions and structures, owners of its objects |
+//! | `discover` | ports as candidates |
+//! | `ports` | what a port is, and why it cannot be used |
+//! | `gid` | GIDs by rank, and the pair of them that two ports use |
+//! | `address` | what a rail publishes |
+//! | `name`, `config` | names and settings |
+//! | `ud` | datagrams |
+//!
+//! Reference: verbs; InfiniBand Architecture Specification, volume 1; RoCE v2 annex (A17).
+#![deny(unsafe_code)]
+
+mod address;
+mod config;
+mod discover;
+mod error;
+pub mod gid;
+mod name;
+mod ports;
+#[allow(unsafe_code)]
+mod sys;
+mod ud;
+
+pub use config::VerbsConfig;
+pub use discover::VerbsDriver;
+pub use error::VerbsError;
+pub use ports::Link;
+pub use ud::{ReceiveCounts, SendCounts, UdRail, UdRx, UdStats, UdTx};

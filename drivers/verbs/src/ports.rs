@@ -1,0 +1,394 @@
+//! A port of a device: what it is, its GIDs, and whether datagrams can pass.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use doorbell_inet::Nic;
+
+use crate::error::VerbsError;
+use crate::gid::{self, Entry, Gid, Kind, Published, Ranked};
+use crate::sys::{DeviceAttr, GidEntry, Listed, Open, PortAttr, numbers};
+
+/// Most entries of a device's table of GIDs that are read.
+const TABLE: usize = 4096;
+/// Most partitions of a port that are read.
+const PARTITIONS: u16 = 128;
+/// The bit of a full member in a partition key.
+const FULL_MEMBER: u16 = 0x8000;
+
+/// What carries a port's packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// InfiniBand.
+    InfiniBand,
+    /// Ethernet: RoCE.
+    Ethernet,
+}
+
+impl Link {
+    fn of(number: u8) -> Self {
+        match number {
+            numbers::LINK_LAYER_ETHERNET => Self::Ethernet,
+            _ => Self::InfiniBand,
+        }
+    }
+
+    /// Its name, as `ibv_devinfo` has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::InfiniBand => "InfiniBand",
+            Self::Ethernet => "Ethernet",
+        }
+    }
+}
+
+/// Where the system describes devices: `/sys` but in tests.
+#[derive(Clone, Debug)]
+pub(crate) struct Tree(PathBuf);
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self(PathBuf::from("/sys"))
+    }
+}
+
+impl Tree {
+    #[cfg(test)]
+    pub(crate) fn at(root: &Path) -> Self {
+        Self(root.to_owned())
+    }
+
+    /// The device files that exist, by name: `uverbs0`. Without one there is nothing to load a library for.
+    pub(crate) fn device_files(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.0.join("class/infiniband_verbs"));
+        let names = entries.into_iter().flatten().flatten();
+        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names.filter(|name| name.starts_with("uverbs")).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The device of a device file.
+    pub(crate) fn device_of(&self, file: &str) -> Option<String> {
+        self.text(format!("class/infiniband_verbs/{file}/ibdev"))
+    }
+
+    /// Whether the device file is still there.
+    pub(crate) fn has_file(&self, file: &str) -> bool {
+        self.0.join("class/infiniband_verbs").join(file).exists()
+    }
+
+    fn device(&self, device: &str) -> PathBuf {
+        Path::new("class/infiniband").join(device)
+    }
+
+    fn text(&self, path: impl AsRef<Path>) -> Option<String> {
+        let text = std::fs::read_to_string(self.0.join(path)).ok()?;
+        let text = text.trim();
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    /// The network interface that a port stands on.
+    pub(crate) fn interface(&self, device: &str, port: u8) -> Option<String> {
+        let folder = self.device(device);
+        let parent = self.text(folder.join("parent"));
+        let entries = std::fs::read_dir(self.0.join(folder.join("device/net"))).ok();
+        let own = || {
+            let mut names: Vec<String> = entries
+                .into_iter()
+                .flatten()
+                .flatten()
+                .map(|entry| entry.file_name().to_string_lossy().into_owned())
+                .collect();
+            names.sort_unstable();
+            let at = usize::from(port.saturating_sub(1));
+            names.get(at).or(names.first()).cloned()
+        };
+        let first = || self.text(folder.join(format!("ports/{port}/gid_attrs/ndevs/0")));
+        parent.or_else(own).or_else(first)
+    }
+
+    /// The NUMA node and the PCI address of a device, where it has them.
+    pub(crate) fn place(&self, device: &str) -> (Option<String>, Option<String>) {
+        let folder = self.device(device).join("device");
+        let numa = self.text(folder.join("numa_node"));
+        let target = std::fs::read_link(self.0.join(&folder)).ok();
+        let bus = target.and_then(|target| Some(target.file_name()?.to_str()?.to_owned()));
+        (numa, bus.filter(|bus| bus.contains(':')))
+    }
+
+    /// An entry of a port's table of GIDs, from files: for libraries that have no call for the table.
+    fn gid_type(&self, device: &str, port: u8, index: usize) -> Option<Kind> {
+        let folder = self.device(device).join(format!("ports/{port}/gid_attrs"));
+        match self.text(folder.join(format!("types/{index}")))?.as_str() {
+            "RoCE v2" => Some(Kind::RoceV2),
+            "IB/RoCE v1" => Some(Kind::RoceV1),
+            _ => None,
+        }
+    }
+
+    fn gid_interface(&self, device: &str, port: u8, index: usize) -> Option<String> {
+        let folder = self.device(device).join(format!("ports/{port}/gid_attrs"));
+        self.text(folder.join(format!("ndevs/{index}")))
+    }
+}
+
+/// A port as it was found.
+#[derive(Clone, Debug)]
+pub(crate) struct Port {
+    pub(crate) number: u8,
+    pub(crate) link: Link,
+    pub(crate) attributes: PortAttr,
+    /// The network interface that it stands on.
+    pub(crate) interface: Option<String>,
+    pub(crate) gids: Ranked,
+    /// The partition that is used: its place in the table, and its key.
+    pub(crate) partition: Option<(u16, u16)>,
+}
+
+impl Port {
+    /// Looks at a port of an open device.
+    ///
+    /// # Errors
+    /// If the library cannot tell its state.
+    pub(crate) fn look(open: &Open, number: u8, tree: &Tree) -> Result<Self, VerbsError> {
+        let attributes = open.port(number)?;
+        let device = open.name().to_owned();
+        let link = Link::of(attributes.link_layer);
+        let interface = tree.interface(&device, number).filter(|_| link == Link::Ethernet);
+        let table = table(open, (&device, number), &attributes, tree)?;
+        let nics = doorbell_inet::nics().unwrap_or_default();
+        let entries = table
+            .into_iter()
+            .map(|raw| raw.entry(link, interface.as_deref(), &nics));
+        Ok(Self {
+            gids: gid::rank(entries.collect()),
+            partition: partition(open, number, &attributes),
+            number,
+            link,
+            attributes,
+            interface,
+        })
+    }
+
+    /// The longest datagram, in bytes; `None` where the port reports none.
+    pub(crate) fn mtu(&self) -> Option<usize> {
+        match self.attributes.active_mtu {
+            code @ numbers::MTU_256..=numbers::MTU_4096 => Some(128 << code),
+            _ => None,
+        }
+    }
+
+    /// Leaves one GID of its table, where one is set.
+    ///
+    /// # Errors
+    /// If that one is not there or cannot be used, with the reason.
+    pub(crate) fn only(mut self, index: Option<u8>) -> Result<Self, String> {
+        let Some(index) = index else { return Ok(self) };
+        let is_it = |entry: &Entry| entry.index == index;
+        if let Some(unusable) = self.gids.unusable.iter().find(|unusable| is_it(&unusable.entry)) {
+            let gid = unusable.entry.published.gid;
+            return Err(format!("the GID of index {index}, {gid}, {}", unusable.reason));
+        }
+        self.gids.usable.retain(is_it);
+        if self.gids.usable.is_empty() {
+            return Err(format!("its table has no GID of index {index}"));
+        }
+        Ok(self)
+    }
+
+    /// Whether packets need a global routing header: always on Ethernet.
+    pub(crate) fn needs_route(&self) -> bool {
+        self.link == Link::Ethernet || self.attributes.flags & numbers::FLAG_GRH_REQUIRED != 0
+    }
+
+    /// Why no datagram can pass, and what to do; `None` where one can.
+    pub(crate) fn reason(&self) -> Option<(String, String)> {
+        let state = self.attributes.state;
+        let interface = self.interface.as_deref().unwrap_or("its interface");
+        if !matches!(state, numbers::PORT_ACTIVE | numbers::PORT_ACTIVE_DEFER) {
+            return Some(match (self.link, state) {
+                (Link::Ethernet, _) => (
+                    format!("the port is down, as {interface} is down or has no carrier"),
+                    format!("set it up: ip link set {interface} up"),
+                ),
+                (Link::InfiniBand, numbers::PORT_INIT) => (
+                    "the port is in state INIT: no subnet manager has configured it".to_owned(),
+                    "start one on this subnet (opensm), or look at the one of the switch".to_owned(),
+                ),
+                (Link::InfiniBand, numbers::PORT_ARMED) => (
+                    "the port is in state ARMED: the subnet manager has not activated it".to_owned(),
+                    "look at the subnet manager's log".to_owned(),
+                ),
+                (Link::InfiniBand, _) => (
+                    "the port is down: there is no cable, or nothing at its other end".to_owned(),
+                    "connect it, and look at ibstat".to_owned(),
+                ),
+            });
+        }
+        if self.gids.usable.is_empty() {
+            let why = self.gids.unusable.first().map(|first| {
+                let Published { gid, .. } = first.entry.published;
+                format!("no GID can be used: {gid} {}", first.reason)
+            });
+            return Some((
+                why.unwrap_or_else(|| "its table of GIDs is empty".to_owned()),
+                match self.link {
+                    Link::Ethernet => {
+                        format!("give {interface} an address: ip address add 192.0.2.1/24 dev {interface}")
+                    }
+                    Link::InfiniBand => "look at the subnet manager's log".to_owned(),
+                },
+            ));
+        }
+        if self.partition.is_none() {
+            return Some((
+                "its table of partitions is empty".to_owned(),
+                "have the subnet manager put the port into one".to_owned(),
+            ));
+        }
+        if self.mtu().is_none() {
+            return Some((
+                format!(
+                    "it reports the MTU number {}, which there is not",
+                    self.attributes.active_mtu
+                ),
+                "update the device's firmware and its provider".to_owned(),
+            ));
+        }
+        None
+    }
+}
+
+/// Why a device as a whole cannot be used, and what to do.
+pub(crate) fn reason_of_device(listed: &Listed) -> Option<(String, String)> {
+    match listed.transport {
+        numbers::TRANSPORT_IWARP => Some((
+            "it is an iWARP device, whose connections are made by the kernel's connection manager alone"
+                .to_owned(),
+            "use udp over its interface".to_owned(),
+        )),
+        numbers::TRANSPORT_USNIC | numbers::TRANSPORT_USNIC_UDP => Some((
+            "it is a usNIC device, whose queues are another rail's".to_owned(),
+            "name usnic: and the PCI address of a virtual function".to_owned(),
+        )),
+        _ if listed.node_type != numbers::NODE_CA && listed.node_type != numbers::NODE_RNIC => Some((
+            format!("it is no adapter, but a node of type {}", listed.node_type),
+            "name an adapter".to_owned(),
+        )),
+        _ => None,
+    }
+}
+
+/// The number of ports of a device.
+///
+/// # Errors
+/// If the device reports none.
+pub(crate) fn count(device: &str, attributes: &DeviceAttr) -> Result<u8, VerbsError> {
+    match attributes.phys_port_cnt {
+        0 => Err(VerbsError::Nonsense {
+            device: device.to_owned(),
+            what: "no port".to_owned(),
+        }),
+        count => Ok(count),
+    }
+}
+
+/// The first partition of which the port is a full member, else its first.
+fn partition(open: &Open, port: u8, attributes: &PortAttr) -> Option<(u16, u16)> {
+    let all = (0..attributes.pkey_tbl_len.min(PARTITIONS)).filter_map(|index| {
+        let key = open.partition(port, index)?;
+        (key & !FULL_MEMBER != 0).then_some((index, key))
+    });
+    let all: Vec<(u16, u16)> = all.collect();
+    let full = all.iter().find(|(_, key)| key & FULL_MEMBER != 0);
+    full.or(all.first()).copied()
+}
+
+/// An entry of a table as it was read.
+struct Raw {
+    gid: Gid,
+    index: u8,
+    kind: Kind,
+    interface: Option<String>,
+}
+
+impl Raw {
+    fn entry(self, link: Link, own: Option<&str>, nics: &[Nic]) -> Entry {
+        let interface = self.interface.unwrap_or_default();
+        let nic = nics.iter().find(|nic| nic.name == interface);
+        let address = self.gid.address();
+        let prefix = nic.and_then(|nic| nic.addresses.iter().find(|own| own.ip == address));
+        let prefix = match (prefix, link) {
+            (Some(own), _) => own.prefix,
+            (None, Link::InfiniBand) => 64,
+            (None, Link::Ethernet) => 0,
+        };
+        Entry {
+            published: Published {
+                gid: self.gid,
+                kind: self.kind,
+                prefix,
+            },
+            index: self.index,
+            is_own: own == Some(interface.as_str()),
+            is_up: nic.is_some_and(Nic::is_up),
+            interface,
+        }
+    }
+}
+
+/// Reads a port's table of GIDs, without the entries that are not in use.
+fn table(
+    open: &Open,
+    (device, port): (&str, u8),
+    attributes: &PortAttr,
+    tree: &Tree,
+) -> Result<Vec<Raw>, VerbsError> {
+    let length = usize::try_from(attributes.gid_tbl_len).map_err(|_| VerbsError::Nonsense {
+        device: format!("{device}:{port}"),
+        what: format!("a table of {} GIDs", attributes.gid_tbl_len),
+    })?;
+    let by_call = open.gid_table(TABLE);
+    let mut found = match by_call {
+        Some(entries) => entries?
+            .iter()
+            .filter_map(|entry| of_entry(entry, port))
+            .collect(),
+        None => of_files(open, (device, port), length, tree),
+    };
+    found.retain(|raw: &Raw| !raw.gid.is_zero());
+    Ok(found)
+}
+
+fn of_entry(entry: &GidEntry, port: u8) -> Option<Raw> {
+    if entry.port_num != u32::from(port) {
+        return None;
+    }
+    Some(Raw {
+        gid: Gid(entry.gid.0),
+        index: u8::try_from(entry.gid_index).ok()?,
+        kind: Kind::of(entry.gid_type)?,
+        interface: doorbell_inet::name_of(entry.ndev_ifindex).ok(),
+    })
+}
+
+fn of_files(open: &Open, (device, port): (&str, u8), length: usize, tree: &Tree) -> Vec<Raw> {
+    let read = |index: usize| {
+        Some(Raw {
+            gid: Gid(open.gid(port, index as i32)?),
+            index: u8::try_from(index).ok()?,
+            kind: tree.gid_type(device, port, index).unwrap_or(Kind::InfiniBand),
+            interface: tree.gid_interface(device, port, index),
+        })
+    };
+    (0..length.min(usize::from(u8::MAX) + 1))
+        .filter_map(read)
+        .collect()
+}
+
+/// The address of an IP network that a GID is, if it is one.
+pub(crate) fn ip_of(published: &Published) -> Option<IpAddr> {
+    (published.kind != Kind::InfiniBand).then(|| published.gid.address())
+}

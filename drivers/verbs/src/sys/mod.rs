@@ -1,0 +1,20 @@
+//! The room for `unsafe`: the library's functions, its structures, and owners of its objects.
+
+#[macro_use]
+mod declare;
+mod abi;
+#[cfg(test)]
+mod header_tests;
+mod library;
+#[cfg(test)]
+pub(crate) mod model;
+pub(crate) mod numbers;
+mod objects;
+mod said;
+
+pub(crate) use abi::{AhAttr, DeviceAttr, GidEntry, PortAttr, QpAttr, Wc};
+pub(crate) use library::{LIBRARY, Library};
+pub(crate) use objects::{
+    AddressHandle, Channel, DatagramPair, Destination, Domain, Handles, Listed, Open, Registered, Sender,
+    Sizes,
+};

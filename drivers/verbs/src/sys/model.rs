@@ -1,0 +1,813 @@
+//! A library in this process, for tests: devices whose ports reach each other by GID, without a kernel. It can
+//! refuse any call, lose its port, break queue pairs and lie in completions.
+// Its functions are C's: each dereferences several of its caller's pointers.
+#![allow(clippy::multiple_unsafe_ops_per_block, clippy::missing_safety_doc)]
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::abi::*;
+use super::library::{Functions, Library};
+use super::numbers;
+
+/// What a test says about a device.
+#[derive(Clone, Debug)]
+pub(crate) struct Spec {
+    pub(crate) name: String,
+    /// IPv4 addresses of its GIDs, of RoCE v2; all on the loopback interface.
+    pub(crate) addresses: Vec<[u8; 4]>,
+    pub(crate) state: c_int,
+    pub(crate) mtu: c_int,
+    pub(crate) transport: c_int,
+}
+
+impl Spec {
+    pub(crate) fn new(name: &str, address: [u8; 4]) -> Self {
+        Self {
+            name: name.to_owned(),
+            addresses: vec![address],
+            state: numbers::PORT_ACTIVE,
+            mtu: 3,
+            transport: numbers::TRANSPORT_IB,
+        }
+    }
+}
+
+/// A device, with what became of it.
+struct Dev {
+    spec: Spec,
+    events: VecDeque<(c_int, u64)>,
+    async_fd: c_int,
+    /// Objects that exist.
+    objects: i64,
+    /// Calls that make something, until one is refused.
+    until_refusal: Option<u32>,
+    refused: Option<&'static str>,
+}
+
+/// A queue pair's requests.
+struct Pair {
+    device: String,
+    number: u32,
+    state: c_int,
+    key: u32,
+    send: usize,
+    received: usize,
+    receives: VecDeque<(u64, u64, u32)>,
+    sends_most: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    found: VecDeque<Wc>,
+    is_armed: bool,
+    channel: usize,
+}
+
+// SAFETY: completions have no pointers.
+unsafe impl Send for Queue {}
+
+#[derive(Default)]
+struct World {
+    devices: Vec<Dev>,
+    pairs: HashMap<usize, Pair>,
+    queues: HashMap<usize, Queue>,
+    handles: HashMap<usize, ([u8; 16], u8, String)>,
+    signals: HashMap<usize, VecDeque<usize>>,
+    next: u32,
+}
+
+static WORLD: Mutex<Option<World>> = Mutex::new(None);
+
+struct Guard(MutexGuard<'static, Option<World>>);
+
+impl std::ops::Deref for Guard {
+    type Target = World;
+    fn deref(&self) -> &World {
+        self.0.as_ref().expect("it was made")
+    }
+}
+
+impl std::ops::DerefMut for Guard {
+    fn deref_mut(&mut self) -> &mut World {
+        self.0.as_mut().expect("it was made")
+    }
+}
+
+fn world() -> Guard {
+    let mut guard = WORLD.lock().unwrap_or_else(PoisonError::into_inner);
+    guard.get_or_insert_with(|| World {
+        next: 100,
+        ..World::default()
+    });
+    Guard(guard)
+}
+
+impl World {
+    fn device(&mut self, name: &str) -> &mut Dev {
+        let mut devices = self.devices.iter_mut();
+        devices
+            .find(|device| device.spec.name == name)
+            .expect("a device of the model")
+    }
+
+    /// Whether a call that makes something is refused; counts what is made.
+    fn makes(&mut self, name: &str, call: &'static str) -> bool {
+        let device = self.device(name);
+        if let Some(left) = &mut device.until_refusal {
+            if *left == 0 {
+                device.refused = Some(call);
+                // SAFETY: the thread's own error number.
+                unsafe { *libc::__errno_location() = libc::ENOMEM };
+                return false;
+            }
+            *left -= 1;
+        }
+        device.objects += 1;
+        true
+    }
+
+    fn complete(&mut self, queue: usize, completion: Wc) {
+        let found = self.queues.get_mut(&queue).expect("a queue of the model");
+        found.found.push_back(completion);
+        if std::mem::take(&mut found.is_armed) {
+            let channel = found.channel;
+            self.signals
+                .get_mut(&channel)
+                .expect("a channel")
+                .push_back(queue);
+            // SAFETY: the channel is alive: its queue is.
+            let fd = unsafe { (*(channel as *mut CompChannel)).fd };
+            signal(fd);
+        }
+    }
+
+    fn error(&mut self, at: usize) {
+        let pair = self.pairs.get_mut(&at).expect("a pair of the model");
+        pair.state = numbers::ERR;
+        let (queue, number) = (pair.received, pair.number);
+        for (id, _, _) in std::mem::take(&mut pair.receives) {
+            let mut flushed = Wc::zeroed();
+            (flushed.wr_id, flushed.status, flushed.qp_num) = (id, numbers::WR_FLUSH_ERR, number);
+            self.complete(queue, flushed);
+        }
+    }
+}
+
+fn signal(fd: c_int) {
+    let one = 1u64;
+    // SAFETY: eight bytes are read, as an eventfd takes them.
+    unsafe { libc::write(fd, (&raw const one).cast(), 8) };
+}
+
+fn drain(fd: c_int) {
+    let mut count = 0u64;
+    // SAFETY: eight bytes are written at most.
+    unsafe { libc::read(fd, (&raw mut count).cast(), 8) };
+}
+
+fn eventfd() -> c_int {
+    // SAFETY: no memory is involved.
+    unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) }
+}
+
+/// Puts a device into the model; the library that finds it.
+pub(crate) fn library(spec: Spec) -> Library {
+    world().devices.push(Dev {
+        spec,
+        events: VecDeque::new(),
+        async_fd: eventfd(),
+        objects: 0,
+        until_refusal: None,
+        refused: None,
+    });
+    Library {
+        file: PathBuf::from("model"),
+        version: "1.13",
+        said: String::new(),
+        functions: FUNCTIONS,
+    }
+}
+
+/// Has a port's state change, and an event tell it.
+pub(crate) fn set_state(name: &str, state: c_int) {
+    let mut world = world();
+    let device = world.device(name);
+    device.spec.state = state;
+    let event = if state == numbers::PORT_ACTIVE {
+        numbers::EVENT_PORT_ACTIVE
+    } else {
+        numbers::EVENT_PORT_ERR
+    };
+    device.events.push_back((event, 1));
+    signal(device.async_fd);
+}
+
+/// Raises an event that names nothing.
+pub(crate) fn raise(name: &str, event: c_int) {
+    let mut world = world();
+    let device = world.device(name);
+    device.events.push_back((event, 0));
+    signal(device.async_fd);
+}
+
+/// Takes a device's addresses away, or gives it others.
+pub(crate) fn set_addresses(name: &str, addresses: &[[u8; 4]]) {
+    let mut world = world();
+    let device = world.device(name);
+    device.spec.addresses = addresses.to_vec();
+    device.events.push_back((numbers::EVENT_GID_CHANGE, 1));
+}
+
+/// Moves every queue pair of a device to ERR.
+pub(crate) fn break_pairs(name: &str) {
+    let mut world = world();
+    let pairs: Vec<usize> = world
+        .pairs
+        .iter()
+        .filter(|(_, pair)| pair.device == name)
+        .map(|(at, _)| *at)
+        .collect();
+    pairs.into_iter().for_each(|at| world.error(at));
+}
+
+/// Puts a completion into every queue of a device that receives.
+pub(crate) fn lie(name: &str, completion: Wc) {
+    let mut world = world();
+    let queues: Vec<usize> = world
+        .pairs
+        .values()
+        .filter(|pair| pair.device == name)
+        .flat_map(|pair| [pair.received, pair.send])
+        .collect();
+    queues
+        .into_iter()
+        .for_each(|queue| world.complete(queue, completion));
+}
+
+/// Has the call that makes the object behind `count` others be refused.
+pub(crate) fn refuse_after(name: &str, count: Option<u32>) {
+    let mut world = world();
+    let device = world.device(name);
+    (device.until_refusal, device.refused) = (count, None);
+}
+
+/// The call that was refused, if one was, and how many objects exist.
+pub(crate) fn outcome(name: &str) -> (Option<&'static str>, i64) {
+    let mut world = world();
+    let device = world.device(name);
+    (device.refused, device.objects)
+}
+
+const FUNCTIONS: Functions = Functions {
+    get_device_list,
+    free_device_list,
+    open_device,
+    close_device,
+    get_async_event,
+    ack_async_event,
+    query_device,
+    query_port,
+    query_gid,
+    query_pkey,
+    alloc_pd,
+    dealloc_pd,
+    reg_mr,
+    dereg_mr,
+    create_comp_channel,
+    destroy_comp_channel,
+    create_cq,
+    destroy_cq,
+    get_cq_event,
+    ack_cq_events,
+    create_qp,
+    modify_qp,
+    destroy_qp,
+    create_ah,
+    destroy_ah,
+    query_gid_table: Some(query_gid_table),
+};
+
+fn put(text: &str, into: &mut [c_char]) {
+    for (to, from) in into.iter_mut().zip(text.bytes()) {
+        *to = from as c_char;
+    }
+}
+
+/// The name of the device of an object.
+///
+/// # Safety
+/// The context is one of the model's.
+unsafe fn name_of(context: *mut Context) -> String {
+    // SAFETY: the context and its device are alive.
+    let name = unsafe { &(*(*context).device).name };
+    name.iter()
+        .map(|byte| *byte as u8 as char)
+        .take_while(|c| *c != '\0')
+        .collect()
+}
+
+unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut Device {
+    let world = world();
+    let mut list: Vec<*mut Device> = Vec::new();
+    for (index, dev) in world.devices.iter().enumerate() {
+        let mut device = Device::zeroed();
+        device.node_type = numbers::NODE_CA;
+        device.transport_type = dev.spec.transport;
+        put(&dev.spec.name, &mut device.name);
+        put(&format!("uverbs{index}"), &mut device.dev_name);
+        list.push(Box::into_raw(Box::new(device)));
+    }
+    // SAFETY: the caller's number.
+    unsafe { *count = list.len() as c_int };
+    list.push(std::ptr::null_mut());
+    Box::into_raw(list.into_boxed_slice()).cast()
+}
+
+/// The list and its devices are not given back: contexts point to them.
+unsafe extern "C" fn free_device_list(_: *mut *mut Device) {}
+
+unsafe extern "C" fn open_device(device: *mut Device) -> *mut Context {
+    let mut context = Context::zeroed();
+    context.device = device;
+    // SAFETY: a device of the model.
+    let name = unsafe { name_of(&raw mut context) };
+    let mut world = world();
+    if !world.makes(&name, "open_device") {
+        return std::ptr::null_mut();
+    }
+    context.async_fd = world.device(&name).async_fd;
+    context.ops.poll_cq = Some(poll_cq);
+    context.ops.req_notify_cq = Some(req_notify_cq);
+    context.ops.post_send = Some(post_send);
+    context.ops.post_recv = Some(post_recv);
+    Box::into_raw(Box::new(context))
+}
+
+unsafe extern "C" fn close_device(context: *mut Context) -> c_int {
+    // SAFETY: a context of the model, which ends here.
+    unsafe {
+        world().device(&name_of(context)).objects -= 1;
+        drop(Box::from_raw(context));
+    }
+    0
+}
+
+unsafe extern "C" fn get_async_event(context: *mut Context, event: *mut AsyncEvent) -> c_int {
+    // SAFETY: a context of the model, and the caller's event.
+    unsafe {
+        let mut world = world();
+        let device = world.device(&name_of(context));
+        let Some((kind, element)) = device.events.pop_front() else {
+            drain(device.async_fd);
+            return -1;
+        };
+        ((*event).event_type, (*event).element) = (kind, element);
+    }
+    0
+}
+
+unsafe extern "C" fn ack_async_event(_: *mut AsyncEvent) {}
+
+unsafe extern "C" fn query_device(_: *mut Context, attributes: *mut DeviceAttr) -> c_int {
+    // SAFETY: the caller's structure.
+    unsafe {
+        *attributes = DeviceAttr::zeroed();
+        (*attributes).phys_port_cnt = 1;
+        put("model 1", &mut (*attributes).fw_ver);
+    }
+    0
+}
+
+unsafe extern "C" fn query_port(context: *mut Context, port: u8, attributes: *mut PortAttr) -> c_int {
+    if port != 1 {
+        return libc::EINVAL;
+    }
+    // SAFETY: a context of the model, and the caller's structure.
+    unsafe {
+        let mut world = world();
+        let spec = &world.device(&name_of(context)).spec;
+        *attributes = PortAttr::zeroed();
+        (*attributes).state = spec.state;
+        ((*attributes).max_mtu, (*attributes).active_mtu) = (5, spec.mtu);
+        ((*attributes).gid_tbl_len, (*attributes).pkey_tbl_len) = (16, 1);
+        (*attributes).link_layer = numbers::LINK_LAYER_ETHERNET;
+    }
+    0
+}
+
+fn gid_of(address: [u8; 4]) -> [u8; 16] {
+    let [a, b, c, d] = address;
+    [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, a, b, c, d]
+}
+
+unsafe extern "C" fn query_gid(context: *mut Context, _: u8, index: c_int, gid: *mut RawGid) -> c_int {
+    // SAFETY: a context of the model, and the caller's GID.
+    unsafe {
+        let mut world = world();
+        let found = world
+            .device(&name_of(context))
+            .spec
+            .addresses
+            .get(index as usize)
+            .copied();
+        match found {
+            Some(address) => (*gid).0 = gid_of(address),
+            None => (*gid).0 = [0; 16],
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn query_gid_table(
+    context: *mut Context,
+    entries: *mut GidEntry,
+    most: usize,
+    _: u32,
+    _: usize,
+) -> isize {
+    // SAFETY: a context of the model, and `most` entries of the caller's.
+    unsafe {
+        let mut world = world();
+        let addresses = world.device(&name_of(context)).spec.addresses.clone();
+        for (index, address) in addresses.iter().enumerate().take(most) {
+            *entries.add(index) = GidEntry {
+                gid: RawGid(gid_of(*address)),
+                gid_index: index as u32,
+                port_num: 1,
+                gid_type: numbers::GID_ROCE_V2,
+                ndev_ifindex: 1,
+            };
+        }
+        addresses.len().min(most) as isize
+    }
+}
+
+unsafe extern "C" fn query_pkey(_: *mut Context, _: u8, index: c_int, key: *mut u16) -> c_int {
+    // SAFETY: the caller's key.
+    unsafe { *key = 0xffff };
+    if index == 0 { 0 } else { -1 }
+}
+
+unsafe extern "C" fn alloc_pd(context: *mut Context) -> *mut Pd {
+    // SAFETY: a context of the model.
+    if !world().makes(&unsafe { name_of(context) }, "alloc_pd") {
+        return std::ptr::null_mut();
+    }
+    let mut pd = Pd::zeroed();
+    pd.context = context;
+    Box::into_raw(Box::new(pd))
+}
+
+/// Ends an object.
+///
+/// # Safety
+/// It was made by the model as a box of this type.
+unsafe fn end<T>(object: *mut T, context: *mut Context) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        world().device(&name_of(context)).objects -= 1;
+        drop(Box::from_raw(object));
+    }
+    0
+}
+
+unsafe extern "C" fn dealloc_pd(pd: *mut Pd) -> c_int {
+    // SAFETY: made by the model.
+    unsafe { end(pd, (*pd).context) }
+}
+
+unsafe extern "C" fn reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, _: c_int) -> *mut Mr {
+    // SAFETY: a domain of the model.
+    unsafe {
+        let context = (*pd).context;
+        if !world().makes(&name_of(context), "reg_mr") {
+            return std::ptr::null_mut();
+        }
+        let mut mr = Mr::zeroed();
+        (mr.context, mr.pd, mr.addr, mr.length, mr.lkey) = (context, pd, addr, length, 7);
+        Box::into_raw(Box::new(mr))
+    }
+}
+
+unsafe extern "C" fn dereg_mr(mr: *mut Mr) -> c_int {
+    // SAFETY: made by the model.
+    unsafe { end(mr, (*mr).context) }
+}
+
+unsafe extern "C" fn create_comp_channel(context: *mut Context) -> *mut CompChannel {
+    // SAFETY: a context of the model.
+    if !world().makes(&unsafe { name_of(context) }, "create_comp_channel") {
+        return std::ptr::null_mut();
+    }
+    let mut channel = CompChannel::zeroed();
+    (channel.context, channel.fd) = (context, eventfd());
+    let channel = Box::into_raw(Box::new(channel));
+    world().signals.insert(channel as usize, VecDeque::new());
+    channel
+}
+
+unsafe extern "C" fn destroy_comp_channel(channel: *mut CompChannel) -> c_int {
+    // SAFETY: made by the model.
+    unsafe {
+        libc::close((*channel).fd);
+        world().signals.remove(&(channel as usize));
+        end(channel, (*channel).context)
+    }
+}
+
+unsafe extern "C" fn create_cq(
+    context: *mut Context,
+    entries: c_int,
+    _: *mut c_void,
+    channel: *mut CompChannel,
+    _: c_int,
+) -> *mut Cq {
+    // SAFETY: a context of the model.
+    if !world().makes(&unsafe { name_of(context) }, "create_cq") {
+        return std::ptr::null_mut();
+    }
+    let mut cq = Cq::zeroed();
+    (cq.context, cq.channel, cq.cqe) = (context, channel, entries);
+    let cq = Box::into_raw(Box::new(cq));
+    let queue = Queue {
+        channel: channel as usize,
+        ..Queue::default()
+    };
+    world().queues.insert(cq as usize, queue);
+    cq
+}
+
+unsafe extern "C" fn destroy_cq(cq: *mut Cq) -> c_int {
+    {
+        let mut world = world();
+        let is_used = world
+            .pairs
+            .values()
+            .any(|pair| pair.send == cq as usize || pair.received == cq as usize);
+        assert!(!is_used, "a completion queue ends before its queue pair");
+        world.queues.remove(&(cq as usize));
+    }
+    // SAFETY: made by the model.
+    unsafe { end(cq, (*cq).context) }
+}
+
+unsafe extern "C" fn get_cq_event(channel: *mut CompChannel, cq: *mut *mut Cq, _: *mut *mut c_void) -> c_int {
+    let mut world = world();
+    let signals = world
+        .signals
+        .get_mut(&(channel as usize))
+        .expect("a channel of the model");
+    let Some(queue) = signals.pop_front() else {
+        // SAFETY: a channel of the model.
+        drain(unsafe { (*channel).fd });
+        return -1;
+    };
+    // SAFETY: the caller's pointer.
+    unsafe { *cq = queue as *mut Cq };
+    0
+}
+
+unsafe extern "C" fn ack_cq_events(_: *mut Cq, _: c_uint) {}
+
+unsafe extern "C" fn poll_cq(cq: *mut Cq, most: c_int, into: *mut Wc) -> c_int {
+    let mut world = world();
+    let queue = world
+        .queues
+        .get_mut(&(cq as usize))
+        .expect("a queue of the model");
+    let count = queue.found.len().min(most as usize);
+    for (at, completion) in queue.found.drain(..count).enumerate() {
+        // SAFETY: the caller has room for `most`.
+        unsafe { *into.add(at) = completion };
+    }
+    count as c_int
+}
+
+unsafe extern "C" fn req_notify_cq(cq: *mut Cq, _: c_int) -> c_int {
+    let mut world = world();
+    world
+        .queues
+        .get_mut(&(cq as usize))
+        .expect("a queue of the model")
+        .is_armed = true;
+    0
+}
+
+unsafe extern "C" fn create_qp(pd: *mut Pd, attributes: *mut QpInitAttr) -> *mut Qp {
+    // SAFETY: a domain of the model, and the caller's attributes.
+    unsafe {
+        let context = (*pd).context;
+        let name = name_of(context);
+        let mut world = world();
+        if !world.makes(&name, "create_qp") {
+            return std::ptr::null_mut();
+        }
+        world.next += 1;
+        let mut qp = Qp::zeroed();
+        (qp.context, qp.pd, qp.qp_num) = (context, pd, world.next);
+        let pair = Pair {
+            device: name,
+            number: qp.qp_num,
+            state: numbers::RESET,
+            key: 0,
+            send: (*attributes).send_cq as usize,
+            received: (*attributes).recv_cq as usize,
+            receives: VecDeque::new(),
+            sends_most: (*attributes).cap.max_send_wr as usize,
+        };
+        (*attributes).cap.max_inline_data = (*attributes).cap.max_inline_data.max(32);
+        let qp = Box::into_raw(Box::new(qp));
+        world.pairs.insert(qp as usize, pair);
+        qp
+    }
+}
+
+unsafe extern "C" fn modify_qp(qp: *mut Qp, attributes: *mut QpAttr, mask: c_int) -> c_int {
+    let mut world = world();
+    // SAFETY: the caller's attributes.
+    let attributes = unsafe { *attributes };
+    {
+        // SAFETY: a pair of the model.
+        let name = unsafe { name_of((*qp).context) };
+        let device = world.device(&name);
+        if let Some(left) = &mut device.until_refusal {
+            if *left == 0 {
+                device.refused = Some("modify_qp");
+                return libc::EIO;
+            }
+            *left -= 1;
+        }
+    }
+    let pair = world.pairs.get_mut(&(qp as usize)).expect("a pair of the model");
+    let needed = match attributes.qp_state {
+        numbers::INIT => numbers::HAS_PKEY_INDEX | numbers::HAS_PORT | numbers::HAS_QKEY,
+        numbers::RTS => numbers::HAS_SQ_PSN,
+        _ => 0,
+    };
+    let follows = match attributes.qp_state {
+        numbers::RESET => true,
+        state => state == pair.state + 1,
+    };
+    if mask != numbers::HAS_STATE | needed || !follows {
+        return libc::EINVAL;
+    }
+    pair.state = attributes.qp_state;
+    if needed & numbers::HAS_QKEY != 0 {
+        pair.key = attributes.qkey;
+    }
+    if attributes.qp_state == numbers::RESET {
+        pair.receives.clear();
+        let queues = [pair.send, pair.received];
+        for queue in queues {
+            world.queues.get_mut(&queue).expect("a queue").found.clear();
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn destroy_qp(qp: *mut Qp) -> c_int {
+    world().pairs.remove(&(qp as usize));
+    // SAFETY: made by the model.
+    unsafe { end(qp, (*qp).context) }
+}
+
+unsafe extern "C" fn create_ah(pd: *mut Pd, attributes: *mut AhAttr) -> *mut Ah {
+    // SAFETY: a domain of the model, and the caller's attributes.
+    unsafe {
+        let context = (*pd).context;
+        let name = name_of(context);
+        let mut world = world();
+        if !world.makes(&name, "create_ah") {
+            return std::ptr::null_mut();
+        }
+        let to = (*attributes).grh;
+        let mut ah = Ah::zeroed();
+        (ah.context, ah.pd) = (context, pd);
+        let ah = Box::into_raw(Box::new(ah));
+        world
+            .handles
+            .insert(ah as usize, (to.dgid.0, to.sgid_index, name));
+        ah
+    }
+}
+
+unsafe extern "C" fn destroy_ah(ah: *mut Ah) -> c_int {
+    world().handles.remove(&(ah as usize));
+    // SAFETY: made by the model.
+    unsafe { end(ah, (*ah).context) }
+}
+
+unsafe extern "C" fn post_recv(qp: *mut Qp, request: *mut RecvWr, bad: *mut *mut RecvWr) -> c_int {
+    let mut world = world();
+    let pair = world.pairs.get_mut(&(qp as usize)).expect("a pair of the model");
+    let mut next = request;
+    // SAFETY: a list of the caller's requests, each with one piece.
+    unsafe {
+        while let Some(this) = next.as_ref() {
+            if pair.state == numbers::RESET {
+                *bad = next;
+                return libc::EINVAL;
+            }
+            let piece = *this.sg_list;
+            pair.receives.push_back((this.wr_id, piece.addr, piece.length));
+            next = this.next;
+        }
+    }
+    0
+}
+
+unsafe extern "C" fn post_send(qp: *mut Qp, request: *mut SendWr, bad: *mut *mut SendWr) -> c_int {
+    let mut world = world();
+    let mut next = request;
+    // SAFETY: a list of the caller's requests, each with one piece.
+    unsafe {
+        while let Some(this) = next.as_ref() {
+            let pair = &world.pairs[&(qp as usize)];
+            let waiting = world.queues[&pair.send].found.len();
+            if pair.state != numbers::RTS && pair.state != numbers::ERR || waiting >= pair.sends_most {
+                *bad = next;
+                return libc::ENOMEM;
+            }
+            send(&mut world, qp as usize, this);
+            next = this.next;
+        }
+    }
+    0
+}
+
+/// Carries one datagram.
+///
+/// # Safety
+/// The request's piece is memory that may be read, and what receives of the model name may be written.
+unsafe fn send(world: &mut World, at: usize, request: &SendWr) {
+    let (state, number, send, device) = {
+        let pair = &world.pairs[&at];
+        (pair.state, pair.number, pair.send, pair.device.clone())
+    };
+    let mut done = Wc::zeroed();
+    (done.wr_id, done.qp_num) = (request.wr_id, number);
+    if state == numbers::ERR {
+        done.status = numbers::WR_FLUSH_ERR;
+        return world.complete(send, done);
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe {
+        let piece = *request.sg_list;
+        let start: *const u8 = std::ptr::with_exposed_provenance(piece.addr as usize);
+        std::slice::from_raw_parts(start, piece.length as usize).to_vec()
+    };
+    if request.send_flags & numbers::SEND_SIGNALED != 0 {
+        world.complete(send, done);
+    }
+    let handle = std::ptr::with_exposed_provenance::<Ah>(request.first[0] as usize) as usize;
+    let Some((gid, index, _)) = world.handles.get(&handle).cloned() else {
+        return;
+    };
+    let (to, key) = (request.first[1] as u32, (request.first[1] >> 32) as u32);
+    let own = world
+        .device(&device)
+        .spec
+        .addresses
+        .get(usize::from(index))
+        .copied();
+    let up = |dev: &Dev| dev.spec.state == numbers::PORT_ACTIVE;
+    let holds = |dev: &&Dev| dev.spec.addresses.iter().any(|address| gid_of(*address) == gid) && up(dev);
+    let peer = world
+        .devices
+        .iter()
+        .find(holds)
+        .map(|dev| (dev.spec.name.clone(), dev.spec.mtu));
+    let (Some((peer, mtu)), Some(own)) = (peer, own) else {
+        return;
+    };
+    if bytes.len() > 128 << mtu || !up(world.device(&device)) {
+        return;
+    }
+    let is_it = |pair: &&mut Pair| {
+        pair.device == peer && pair.number == to && pair.key == key && pair.state == numbers::RTS
+    };
+    let Some(pair) = world.pairs.values_mut().find(is_it) else {
+        return;
+    };
+    let Some((id, addr, room)) = pair.receives.pop_front() else {
+        return;
+    };
+    let (queue, their_number) = (pair.received, pair.number);
+    assert!(bytes.len() + 40 <= room as usize, "a receive that is too short");
+    let mut whole = vec![0; 40];
+    whole[20] = 0x45;
+    whole[32..36].copy_from_slice(&own);
+    whole.extend_from_slice(&bytes);
+    // SAFETY: the caller's promise: the receive has room.
+    unsafe {
+        let start: *mut u8 = std::ptr::with_exposed_provenance_mut(addr as usize);
+        std::ptr::copy_nonoverlapping(whole.as_ptr(), start, whole.len());
+    }
+    let mut arrived = Wc::zeroed();
+    (arrived.wr_id, arrived.opcode, arrived.byte_len) = (id, numbers::WC_RECV, whole.len() as u32);
+    (arrived.qp_num, arrived.src_qp, arrived.wc_flags) = (their_number, number, numbers::WC_WITH_GRH);
+    world.complete(queue, arrived);
+}

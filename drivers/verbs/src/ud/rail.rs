@@ -1,0 +1,403 @@
+//! The rail: peers, housekeeping, events, and the contract common to all rails.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::caps::{Capabilities, Estimate};
+use doorbell_fabric::datagram::Datagram;
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
+use doorbell_fabric::message::{Incarnation, PeerIndex};
+use doorbell_fabric::name::RailName;
+use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
+use doorbell_fabric::time::Time;
+use doorbell_inet::{PeerNumbers, frame_capabilities, put_peer, system_error};
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::open::{self, Parts, Source};
+use super::rx::{From, ReceiveCounts, UdRx};
+use super::tx::{SendCounts, To, UdTx};
+use super::ways::{Marks, Ways};
+use crate::address::UdAddress;
+use crate::config::VerbsConfig;
+use crate::ports::{Port, Tree};
+use crate::sys::{Channel, DatagramPair, Open, numbers};
+
+/// The kind of the rail's name and of its addresses.
+const KIND: &str = "verbs";
+/// How often the device is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// How often the port is: a change of its MTU raises no event.
+const LOOK_AT_PORT: Duration = Duration::from_secs(1);
+/// What selection may expect of it.
+pub(crate) const ESTIMATE: Estimate = Estimate {
+    latency_ns: 2_000,
+    bandwidth: 5_000_000_000,
+};
+
+/// What a rail has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UdStats {
+    /// Of its sending half.
+    pub sent: SendCounts,
+    /// Of its receiving half.
+    pub received: ReceiveCounts,
+    /// How often a queue pair was set up again.
+    pub resets: u64,
+    /// Asynchronous events that mean nothing here.
+    pub other_events: u64,
+}
+
+/// Datagrams over two queue pairs of a port.
+pub struct UdRail {
+    name: RailName,
+    incarnation: Incarnation,
+    capabilities: Capabilities,
+    file: String,
+    tree: Tree,
+    port: Port,
+    key: u32,
+    pairs: [Arc<DatagramPair>; 2],
+    channel: Arc<Channel>,
+    numbers: PeerNumbers,
+    from: Vec<[From; 2]>,
+    ways: Ways,
+    tx: UdTx,
+    rx: UdRx,
+    wake: OwnedFd,
+    events: VecDeque<RailEvent>,
+    is_up: bool,
+    is_over: bool,
+    resets: u64,
+    other_events: u64,
+    now: Time,
+    next_look: Time,
+    next_port: Time,
+    config: VerbsConfig,
+    // Behind everything that was made of it.
+    open: Arc<Open>,
+}
+
+impl UdRail {
+    /// Opens the rail `name`, `verbs:DEVICE:PORT:ud`.
+    ///
+    /// # Errors
+    /// [`RailError::Unusable`] with the first step that fails and what to do.
+    pub fn open(name: &RailName, config: &VerbsConfig) -> Result<Self, RailError> {
+        Self::open_from(name, config, crate::discover::source(name)?)
+    }
+
+    pub(crate) fn open_from(
+        name: &RailName,
+        config: &VerbsConfig,
+        source: Source,
+    ) -> Result<Self, RailError> {
+        let parts = open::open(name, config, &source)?;
+        let mut life = [0; 8];
+        getrandom::fill(&mut life).map_err(|error| system_error(name, "get random bytes", error.into()))?;
+        let marks = Marks {
+            service_level: config.service_level,
+            traffic_class: config.traffic_class,
+        };
+        let ways = Ways::new(&parts.domain, &parts.port, marks);
+        let wake =
+            wake_set(&parts, &ways).map_err(|error| system_error(name, "make an epoll set", error.into()))?;
+        Ok(Self {
+            name: name.clone(),
+            incarnation: Incarnation(u64::from_ne_bytes(life)),
+            capabilities: frame_capabilities(parts.limit, ESTIMATE),
+            file: parts.file,
+            tree: source.tree,
+            port: parts.port,
+            key: parts.key,
+            pairs: parts.pairs,
+            channel: parts.channel,
+            numbers: PeerNumbers::default(),
+            from: Vec::new(),
+            ways,
+            tx: parts.tx,
+            rx: parts.rx,
+            wake,
+            events: VecDeque::new(),
+            is_up: true,
+            is_over: false,
+            resets: 0,
+            other_events: 0,
+            now: Time::ZERO,
+            next_look: Time::ZERO,
+            next_port: Time::ZERO,
+            config: config.clone(),
+            open: parts.open,
+        })
+    }
+
+    /// This rail's epoch: random, new at every opening; peers pass it to `open`.
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// The totals so far.
+    #[must_use]
+    pub fn stats(&self) -> UdStats {
+        UdStats {
+            sent: self.tx.counts,
+            received: self.rx.counts,
+            resets: self.resets,
+            other_events: self.other_events,
+        }
+    }
+
+    /// Whether frames to a peer are sent.
+    #[must_use]
+    pub fn is_resolved(&self, peer: PeerIndex) -> bool {
+        self.ways.is_made(peer.index())
+    }
+
+    fn published(&self) -> UdAddress {
+        UdAddress {
+            link: self.port.link,
+            lid: self.port.attributes.lid,
+            partition: self.port.partition.map_or(0, |(_, key)| key),
+            key: self.key,
+            pairs: [0, 1].map(|channel: usize| self.pairs[channel].number()),
+            mtu: self.port.attributes.active_mtu as u8,
+            gids: self.ways.own().to_vec(),
+        }
+    }
+
+    fn report(&mut self, kind: EventKind) {
+        self.events.push_back(RailEvent {
+            at: self.now,
+            scope: Scope::Rail,
+            kind,
+            life: Life::FIRST,
+        });
+    }
+
+    /// Looks after the device: is it there, what has it reported, are its queue pairs whole?
+    fn look(&mut self) {
+        if !self.tree.has_file(&self.file) {
+            return self.lose();
+        }
+        while let Some(event) = self.open.event() {
+            match event.kind {
+                numbers::EVENT_DEVICE_FATAL => return self.lose(),
+                _ if event.port.is_some_and(|port| port == self.port.number) => self.next_port = Time::ZERO,
+                _ => self.other_events += 1,
+            }
+        }
+        if self.now >= self.next_port {
+            self.next_port = self.now + LOOK_AT_PORT;
+            self.look_at_port();
+        }
+        if self.is_up && (self.tx.is_broken || self.rx.is_broken) {
+            self.restart();
+        }
+        self.ways.look(self.now, &self.port, &mut self.tx);
+    }
+
+    /// The port as it is now: its state, its MTU, its GIDs.
+    fn look_at_port(&mut self) {
+        let found = Port::look(&self.open, self.port.number, &self.tree).ok();
+        let Some(port) = found.and_then(|port| port.only(self.config.gid_index).ok()) else {
+            return self.set_up(false);
+        };
+        let fits = port.mtu() >= Some(self.capabilities.limits.message);
+        let is_usable = port.reason().is_none() && fits && self.has_its_gid(&port);
+        let moved = port.gids != self.port.gids || port.attributes.lid != self.port.attributes.lid;
+        self.port = port;
+        if moved {
+            self.ways.doubt();
+        }
+        self.set_up(is_usable);
+    }
+
+    /// Whether a GID that peers know is still there.
+    fn has_its_gid(&self, port: &Port) -> bool {
+        let own = self.ways.own();
+        let usable = |gid| port.gids.usable.iter().any(|entry| entry.published.gid == gid);
+        own.is_empty() || own.iter().any(|published| usable(published.gid))
+    }
+
+    /// Frames pass, or do not.
+    fn set_up(&mut self, is_up: bool) {
+        if is_up != std::mem::replace(&mut self.is_up, is_up) {
+            self.report(if is_up {
+                EventKind::LinkUp
+            } else {
+                EventKind::LinkDown
+            });
+            if is_up {
+                self.ways.doubt();
+            }
+        }
+    }
+
+    /// Sets both queue pairs up again, under their numbers. What they had is lost, as frames may be.
+    fn restart(&mut self) {
+        self.resets += 1;
+        for channel in 0..2 {
+            let started = open::start(&self.pairs[channel], &self.port, self.key).is_ok();
+            self.tx.queues[channel].restart();
+            if !started || !self.rx.restart(channel) {
+                return self.lose();
+            }
+        }
+        (self.tx.is_broken, self.rx.is_broken) = (false, false);
+    }
+
+    /// The device is gone.
+    fn lose(&mut self) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            self.report(EventKind::DeviceGone);
+            self.leave();
+        }
+    }
+
+    fn leave(&mut self) {
+        (self.tx.is_off, self.rx.is_off) = (true, true);
+        self.ways.clear();
+        self.numbers = PeerNumbers::default();
+        self.rx.peers.clear();
+    }
+}
+
+/// A set that is readable when there is something to do.
+fn wake_set(parts: &Parts, ways: &Ways) -> Result<OwnedFd, rustix::io::Errno> {
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let data = EventData::new_u64(0);
+    epoll::add(&set, parts.channel.fd(), data, EventFlags::IN)?;
+    epoll::add(&set, parts.open.events(), data, EventFlags::IN)?;
+    if let Some(news) = ways.news() {
+        epoll::add(&set, news, data, EventFlags::IN)?;
+    }
+    Ok(set)
+}
+
+impl fmt::Debug for UdRail {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("UdRail")
+            .field("name", &self.name)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Rail for UdRail {
+    fn name(&self) -> &RailName {
+        &self.name
+    }
+
+    fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
+    fn address(&self) -> RailAddress {
+        RailAddress::native(KIND, self.published().to_bytes())
+    }
+
+    fn progress(&mut self, now: Time) -> Work {
+        self.now = now;
+        if self.is_over || now < self.next_look {
+            return 0;
+        }
+        self.next_look = now + LOOK;
+        let before = self.events.len();
+        self.look();
+        self.events.len() - before
+    }
+
+    fn next_deadline(&self) -> Option<Time> {
+        (!self.is_over).then_some(self.next_look)
+    }
+
+    fn arm(&mut self) -> Result<Armed<'_>, RailError> {
+        self.pairs.iter().for_each(|pair| pair.received().arm());
+        let busy = !self.events.is_empty() || self.tx.is_starved() || self.rx.has_more();
+        Ok(if busy {
+            Armed::Ready
+        } else {
+            Armed::Sleep(self.wake.as_fd())
+        })
+    }
+
+    fn disarm(&mut self) {
+        self.channel.drain();
+    }
+
+    fn poll_cost(&self) -> PollCost {
+        PollCost::Memory
+    }
+
+    fn event(&mut self) -> Option<RailEvent> {
+        self.events.pop_front()
+    }
+
+    fn close(&mut self, now: Time, by: Time) -> bool {
+        self.now = now;
+        if !self.is_over && now < by && !self.tx.is_settled() {
+            return false;
+        }
+        self.is_over = true;
+        self.leave();
+        true
+    }
+}
+
+impl Datagram for UdRail {
+    type Tx = UdTx;
+    type Rx = UdRx;
+
+    /// Knows an address once: opening it again gives the same peer. Returns before the way to it is known;
+    /// frames that are posted until then are lost, and counted.
+    fn open(&mut self, address: &RailAddress, _: Incarnation) -> Result<PeerIndex, RailError> {
+        let bad = |reason| RailError::BadAddress {
+            rail: self.name.to_string(),
+            address: address.to_string(),
+            reason,
+        };
+        if self.is_over {
+            return Err(bad("the rail has ended: its device is gone, or it was closed"));
+        }
+        let bytes = address
+            .native_of(KIND)
+            .ok_or_else(|| bad("is of another kind of rail"))?;
+        let to = UdAddress::parse(bytes).map_err(bad)?;
+        if let Some(known) = self.ways.find(&to) {
+            return Ok(PeerIndex(known));
+        }
+        let (pairs, key) = (to.pairs, to.key);
+        let peer = self.numbers.take(|_| true);
+        let from = match self.ways.add(peer, to, &self.port) {
+            Ok(from) => from,
+            Err(reason) => {
+                self.numbers.free(peer);
+                return Err(bad(reason));
+            }
+        };
+        let from = pairs.map(|pair| From { pair, ..from });
+        put_peer(&mut self.tx.peers, peer, To { pairs, key });
+        put_peer(&mut self.from, peer, from);
+        self.rx.peers.extend(from.map(|from| (from, peer)));
+        self.ways.look(self.now, &self.port, &mut self.tx);
+        Ok(PeerIndex(peer))
+    }
+
+    fn forget(&mut self, peer: PeerIndex) {
+        if self.numbers.free(peer.0) {
+            for from in self.from[peer.index()] {
+                self.rx.peers.remove(&from);
+            }
+            self.ways.remove(peer.0, self.now, &mut self.tx);
+        }
+    }
+
+    #[inline]
+    fn split(&mut self) -> (&mut Self::Tx, &mut Self::Rx) {
+        (&mut self.tx, &mut self.rx)
+    }
+}

@@ -1,0 +1,377 @@
+//! Rails over the model of a library.
+
+use std::path::Path;
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::datagram::{Channel, Datagram, Receive, Transmit};
+use doorbell_fabric::event::EventKind;
+use doorbell_fabric::message::{Body, Incarnation, PeerIndex};
+use doorbell_fabric::rail::{Armed, Rail};
+use doorbell_fabric::time::Time;
+use doorbell_sim::conformance::datagram::Ends;
+
+use super::UdRail;
+use super::open::Source;
+use crate::config::VerbsConfig;
+use crate::ports::Tree;
+use crate::sys::model::{self, Spec};
+use crate::sys::{Wc, numbers};
+
+/// A device of its own for each rail.
+struct Bench {
+    name: String,
+    tree: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(spec: Spec) -> (Self, crate::sys::Library) {
+        let tree = tempfile::tempdir().unwrap();
+        let bench = Self {
+            name: spec.name.clone(),
+            tree,
+        };
+        bench.plug();
+        (bench, model::library(spec))
+    }
+
+    fn files(&self) -> std::path::PathBuf {
+        self.tree.path().join("class/infiniband_verbs")
+    }
+
+    /// The device file of every number: which one is this device's depends on how many the model has.
+    fn plug(&self) {
+        for number in 0..256 {
+            std::fs::create_dir_all(self.files().join(format!("uverbs{number}"))).unwrap();
+        }
+    }
+
+    fn unplug(&self) {
+        std::fs::remove_dir_all(self.files()).unwrap();
+    }
+
+    fn open(&self, library: &crate::sys::Library) -> Result<UdRail, String> {
+        let source = Source {
+            library: library.clone(),
+            tree: Tree::at(self.tree.path()),
+        };
+        let config = VerbsConfig {
+            send: 64,
+            receive: 64,
+            spare: 16,
+            ..VerbsConfig::default()
+        };
+        let name = format!("verbs:{}:1:ud", self.name).parse().unwrap();
+        UdRail::open_from(&name, &config, source).map_err(|error| error.to_string())
+    }
+}
+
+/// A number that no other test has.
+fn fresh() -> u8 {
+    static NEXT: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(1);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+fn rail() -> (Bench, UdRail) {
+    let number = fresh();
+    let (bench, library) = Bench::new(Spec::new(&format!("model{number}"), [127, 0, 7, number]));
+    let rail = bench.open(&library).unwrap();
+    (bench, rail)
+}
+
+/// Two rails that know each other.
+struct Two {
+    benches: [Bench; 2],
+    a: UdRail,
+    b: UdRail,
+    to_b: PeerIndex,
+}
+
+fn two() -> Two {
+    let ((bench_a, mut a), (bench_b, mut b)) = (rail(), rail());
+    let to_b = a.open(&b.address(), Incarnation(1)).unwrap();
+    b.open(&a.address(), Incarnation(1)).unwrap();
+    Two {
+        benches: [bench_a, bench_b],
+        a,
+        b,
+        to_b,
+    }
+}
+
+fn ends() -> Ends<UdRail> {
+    let ((bench_a, a), (bench_b, b)) = (rail(), rail());
+    let lives = [a.incarnation(), b.incarnation()];
+    let mut now = Time::ZERO;
+    Ends::connect((a, lives[0]), (b, lives[1]), move |a, b| {
+        let _ = (&bench_a, &bench_b);
+        now += std::time::Duration::from_millis(1);
+        a.progress(now);
+        b.progress(now);
+    })
+}
+
+mod contract {
+    use super::ends;
+    doorbell_sim::datagram_conformance!(ends);
+}
+
+impl Two {
+    fn send(&mut self, bytes: &[u8]) {
+        let (tx, _) = self.a.split();
+        assert_eq!(tx.reserve(Channel::Data, 1), 1);
+        tx.post(Channel::Data, self.to_b, bytes, Body::Bytes(&[]))
+            .unwrap();
+        tx.doorbell();
+    }
+
+    fn arrived(&mut self) -> Vec<Vec<u8>> {
+        let (_, rx) = self.b.split();
+        let count = rx.poll(Channel::Data, 16);
+        (0..count)
+            .map(|at| rx.frame(Channel::Data, at).unwrap().bytes.to_vec())
+            .collect()
+    }
+
+    fn events(rail: &mut UdRail, at: u64) -> Vec<EventKind> {
+        rail.progress(Time::ZERO + std::time::Duration::from_millis(at));
+        std::iter::from_fn(|| rail.event())
+            .map(|event| event.kind)
+            .collect()
+    }
+}
+
+#[test]
+fn a_frame_names_its_sender_and_strangers_have_no_name() {
+    let mut two = two();
+    two.send(b"hello");
+    let (_, rx) = two.b.split();
+    assert_eq!(rx.poll(Channel::Data, 16), 1);
+    assert_eq!(rx.frame(Channel::Data, 0).unwrap().from, Some(PeerIndex(0)));
+    two.b.forget(PeerIndex(0));
+    two.send(b"again");
+    let (_, rx) = two.b.split();
+    assert_eq!(rx.poll(Channel::Data, 16), 1);
+    assert_eq!(rx.frame(Channel::Data, 0).unwrap().from, None);
+    assert_eq!(two.b.stats().received.strangers, 1);
+}
+
+#[test]
+fn sixteen_frames_are_one_doorbell() {
+    let mut two = two();
+    let (tx, _) = two.a.split();
+    assert_eq!(tx.reserve(Channel::Data, 16), 16);
+    for at in 0..16u8 {
+        tx.post(Channel::Data, two.to_b, &[at; 100], Body::Bytes(&[]))
+            .unwrap();
+    }
+    tx.doorbell();
+    assert_eq!((two.a.stats().sent.sent, two.a.stats().sent.doorbells), (16, 1));
+    assert_eq!(two.arrived().len(), 16);
+}
+
+#[test]
+fn every_step_of_opening_that_is_refused_is_named_and_leaves_nothing() {
+    let number = fresh();
+    let name = format!("model{number}");
+    let (bench, library) = Bench::new(Spec::new(&name, [127, 0, 7, number]));
+    let mut refused = Vec::new();
+    for count in 0.. {
+        model::refuse_after(&name, Some(count));
+        let opened = bench.open(&library);
+        let (call, _) = model::outcome(&name);
+        let Some(call) = call else {
+            drop(opened.expect("nothing was refused"));
+            break;
+        };
+        let said = opened.expect_err("a step was refused");
+        assert!(
+            said.contains(&format!("ibv_{call}")) && said.contains(&name),
+            "{said}"
+        );
+        if call == "reg_mr" {
+            assert!(said.contains("KiB of locked memory"), "{said}");
+        }
+        assert_eq!(model::outcome(&name).1, 0, "objects are left behind {call}");
+        refused.push(call);
+    }
+    assert!(
+        refused.len() > 12 && refused.contains(&"modify_qp"),
+        "{refused:?}"
+    );
+    model::refuse_after(&name, None);
+    assert_eq!(model::outcome(&name).1, 0);
+}
+
+#[test]
+fn a_queue_pair_that_broke_works_again_under_its_number() {
+    let mut two = two();
+    let before = two.b.address();
+    two.send(b"one");
+    assert_eq!(two.arrived(), [b"one".to_vec()]);
+    two.arrived();
+    model::break_pairs(&two.benches[1].name);
+    two.send(b"lost");
+    assert_eq!(two.arrived(), Vec::<Vec<u8>>::new());
+    assert_eq!(Two::events(&mut two.b, 100), []);
+    assert_eq!((two.b.stats().resets, two.b.address()), (1, before));
+    for round in 0..200u8 {
+        two.send(&[round; 9]);
+        assert_eq!(two.arrived(), [vec![round; 9]]);
+    }
+    model::break_pairs(&two.benches[0].name);
+    two.send(b"lost");
+    let (tx, _) = two.a.split();
+    tx.reserve(Channel::Data, 64);
+    Two::events(&mut two.a, 200);
+    assert_eq!(two.a.stats().resets, 1);
+    two.send(b"three");
+    assert_eq!(two.arrived(), [b"three".to_vec()]);
+}
+
+#[test]
+fn a_port_that_goes_and_comes_is_told_once_each() {
+    let mut two = two();
+    Two::events(&mut two.a, 1);
+    model::set_state(&two.benches[0].name, numbers::PORT_DOWN);
+    assert_eq!(Two::events(&mut two.a, 100), [EventKind::LinkDown]);
+    assert_eq!(Two::events(&mut two.a, 200), []);
+    model::set_state(&two.benches[0].name, numbers::PORT_ACTIVE);
+    model::set_state(&two.benches[0].name, numbers::PORT_ACTIVE);
+    assert_eq!(Two::events(&mut two.a, 300), [EventKind::LinkUp]);
+    two.send(b"back");
+    assert_eq!(two.arrived(), [b"back".to_vec()]);
+}
+
+#[test]
+fn an_address_that_is_taken_away_and_given_back_moves_nothing_else() {
+    let mut two = two();
+    let number = two.benches[0].name.trim_start_matches("model").parse().unwrap();
+    Two::events(&mut two.a, 1);
+    model::set_addresses(&two.benches[0].name, &[]);
+    assert_eq!(Two::events(&mut two.a, 100), [EventKind::LinkDown]);
+    // It is at another place of the table now.
+    model::set_addresses(&two.benches[0].name, &[[127, 0, 9, 9], [127, 0, 7, number]]);
+    assert_eq!(Two::events(&mut two.a, 200), [EventKind::LinkUp]);
+    two.send(b"back");
+    assert_eq!(two.arrived(), [b"back".to_vec()]);
+    assert_eq!(two.b.stats().received.strangers, 0, "by its old address");
+}
+
+#[test]
+fn a_device_that_fails_or_goes_ends_the_rail() {
+    for goes in [false, true] {
+        let mut two = two();
+        Two::events(&mut two.a, 1);
+        match goes {
+            false => model::raise(&two.benches[0].name, numbers::EVENT_DEVICE_FATAL),
+            true => two.benches[0].unplug(),
+        }
+        assert_eq!(Two::events(&mut two.a, 100), [EventKind::DeviceGone]);
+        assert_eq!(Two::events(&mut two.a, 200), []);
+        two.send(b"nowhere");
+        assert!(two.arrived().is_empty());
+        let address = two.b.address();
+        assert!(
+            two.a
+                .open(&address, Incarnation(1))
+                .unwrap_err()
+                .to_string()
+                .contains("device is gone")
+        );
+        assert!(two.a.close(Time::ZERO, Time::ZERO));
+    }
+}
+
+#[test]
+fn completions_that_lie_are_counted_and_change_nothing() {
+    let mut two = two();
+    let mut lie = Wc::zeroed();
+    for (id, length) in [(u64::MAX, 50), (64, 50), (3, 10), (4, 100_000), (0, u32::MAX)] {
+        (lie.wr_id, lie.byte_len) = (id, length);
+        model::lie(&two.benches[1].name, lie);
+    }
+    assert!(two.arrived().is_empty());
+    // It looks at all queues of both channels.
+    two.b.arm().unwrap();
+    let stats = two.b.stats();
+    assert_eq!(
+        (stats.received.nonsense, stats.sent.nonsense),
+        (10, 10),
+        "{stats:?}"
+    );
+    two.send(b"true");
+    assert_eq!(two.arrived(), [b"true".to_vec()]);
+}
+
+#[test]
+fn addresses_that_are_none_are_refused() {
+    let (_bench, mut rail) = rail();
+    let own = rail.address();
+    let bytes = own.native_of("verbs").unwrap().to_vec();
+    for wrong in [vec![], bytes[..20].to_vec(), vec![0; 42], vec![0xff; 256]] {
+        let refused = rail.open(&RailAddress::native("verbs", wrong), Incarnation(1));
+        assert!(refused.is_err());
+    }
+    assert!(
+        rail.open(&RailAddress::native("shm", bytes), Incarnation(1))
+            .is_err()
+    );
+    let first = rail.open(&own, Incarnation(1)).unwrap();
+    assert_eq!(rail.open(&own, Incarnation(2)).unwrap(), first, "known already");
+}
+
+#[test]
+fn ports_that_cannot_be_used_are_refused_with_the_reason() {
+    let refused = |change: &dyn Fn(&mut Spec)| {
+        let number = fresh();
+        let mut spec = Spec::new(&format!("model{number}"), [127, 0, 7, number]);
+        change(&mut spec);
+        let (bench, library) = Bench::new(spec);
+        bench.open(&library).unwrap_err()
+    };
+    assert!(refused(&|spec| spec.state = numbers::PORT_DOWN).contains("is down or has no carrier"));
+    assert!(refused(&|spec| spec.addresses.clear()).contains("table of GIDs is empty"));
+    assert!(refused(&|spec| spec.mtu = 9).contains("MTU number 9"));
+    assert!(refused(&|spec| spec.transport = numbers::TRANSPORT_IWARP).contains("iWARP"));
+    let (bench, library) = Bench::new(Spec::new("model-here", [127, 0, 8, 1]));
+    let source = Source {
+        library,
+        tree: Tree::at(bench.tree.path()),
+    };
+    let name = "verbs:nosuch:1:ud".parse().unwrap();
+    let said = UdRail::open_from(&name, &VerbsConfig::default(), source)
+        .unwrap_err()
+        .to_string();
+    assert!(said.contains("model-here"), "{said}");
+}
+
+#[test]
+fn a_sleeper_is_woken_by_a_frame() {
+    let mut two = two();
+    let armed = two.b.arm().unwrap();
+    assert!(matches!(armed, Armed::Sleep(_)));
+    let readable = |rail: &mut UdRail| match rail.arm().unwrap() {
+        Armed::Ready => true,
+        Armed::Sleep(_) => false,
+    };
+    two.send(b"wake");
+    assert!(readable(&mut two.b));
+    two.b.disarm();
+    assert_eq!(two.arrived(), [b"wake".to_vec()]);
+    assert!(!readable(&mut two.b));
+}
+
+#[test]
+fn a_machine_without_devices_loads_nothing() {
+    if Path::new("/sys/class/infiniband_verbs")
+        .read_dir()
+        .is_ok_and(|mut files| files.next().is_some())
+    {
+        return doorbell_testing::skipped(
+            "a_machine_without_devices_loads_nothing",
+            "this machine has RDMA devices",
+        );
+    }
+    let error = UdRail::open(&"verbs:mlx5_0:1:ud".parse().unwrap(), &VerbsConfig::default()).unwrap_err();
+    assert!(error.to_string().contains("no RDMA device"), "{error}");
+}

@@ -1,0 +1,283 @@
+//! The way to each peer: which GIDs are used, and the address handle, which is made once that waits for
+//! nothing.
+//!
+//! On Ethernet the kernel looks up a peer's hardware address while an address handle is made, and waits more
+//! than a second for one that does not answer. So the kernel's neighbour table is asked first, and has the
+//! answer before the handle is made.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use doorbell_fabric::time::Time;
+use doorbell_inet::{Interface, InterfaceQuery, KernelNeighbours, NeighbourUpdate, NextHop, put_peer};
+
+use super::rx::{From, Source};
+use super::tx::UdTx;
+use crate::address::UdAddress;
+use crate::gid::{self, Published};
+use crate::ports::{Link, Port, ip_of};
+use crate::sys::{AddressHandle, AhAttr, Domain};
+
+/// How often a peer without a way is looked at again.
+const AGAIN: Duration = Duration::from_millis(200);
+/// The most of them in one look.
+const AT_A_TIME: usize = 16;
+/// How long a handle that is not used any more is kept: its last frames are sent by then.
+const RETIRED: Duration = Duration::from_secs(2);
+/// Packets that a router forwards live this long.
+const HOPS: u8 = 64;
+/// The port that discards what it gets.
+const DISCARD: u16 = 9;
+
+/// Settings of packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Marks {
+    pub(super) service_level: u8,
+    pub(super) traffic_class: u8,
+}
+
+/// The way to one peer.
+struct Way {
+    to: UdAddress,
+    /// The places of the GIDs that are used, in our published list and in theirs; `None` without GIDs.
+    pair: Option<gid::Pair>,
+    /// Whether its handle is made.
+    is_made: bool,
+    asked: Time,
+    is_gone: bool,
+}
+
+/// The ways to all peers, by their numbers.
+pub(super) struct Ways {
+    list: Vec<Way>,
+    domain: Arc<Domain>,
+    neighbours: Option<KernelNeighbours>,
+    socket: Option<UdpSocket>,
+    retired: Vec<(Time, AddressHandle)>,
+    marks: Marks,
+    /// What we have published.
+    own: Vec<Published>,
+}
+
+impl Ways {
+    pub(super) fn new(domain: &Arc<Domain>, port: &Port, marks: Marks) -> Self {
+        let interface = port.interface.as_deref().and_then(doorbell_inet::index_of);
+        Self {
+            list: Vec::new(),
+            domain: Arc::clone(domain),
+            neighbours: interface.and_then(|index| KernelNeighbours::watch(index).ok()),
+            socket: UdpSocket::bind("0.0.0.0:0")
+                .ok()
+                .filter(|socket| socket.set_nonblocking(true).is_ok()),
+            retired: Vec::new(),
+            marks,
+            own: published(port),
+        }
+    }
+
+    /// What we have published.
+    pub(super) fn own(&self) -> &[Published] {
+        &self.own
+    }
+
+    /// Readable when the kernel knows another neighbour.
+    pub(super) fn news(&self) -> Option<&OwnedFd> {
+        self.neighbours.as_ref().map(KernelNeighbours::socket)
+    }
+
+    /// The peer with this address, if it is known.
+    pub(super) fn find(&self, to: &UdAddress) -> Option<u32> {
+        let at = self.list.iter().position(|way| !way.is_gone && way.to == *to);
+        at.map(|at| at as u32)
+    }
+
+    /// Whether frames to a peer are sent.
+    pub(super) fn is_made(&self, peer: usize) -> bool {
+        self.list.get(peer).is_some_and(|way| way.is_made)
+    }
+
+    /// Adds a peer.
+    ///
+    /// # Errors
+    /// Why it cannot be reached.
+    pub(super) fn add(&mut self, peer: u32, to: UdAddress, port: &Port) -> Result<From, &'static str> {
+        if to.link != port.link {
+            return Err("is of a port of InfiniBand, and the other one of Ethernet");
+        }
+        let pair = gid::choose(&self.own, &to.gids);
+        if port.link == Link::Ethernet && pair.is_none() {
+            return Err("has no GID of one kind and family with one of ours");
+        }
+        let from = From {
+            pair: to.pairs[0],
+            port: match (&pair, port.link) {
+                (Some(pair), Link::Ethernet) => Source::Gid(to.gids[pair.theirs].gid.0),
+                _ => Source::Lid(to.lid),
+            },
+        };
+        let way = Way {
+            to,
+            pair,
+            is_made: false,
+            asked: Time::ZERO,
+            is_gone: false,
+        };
+        put_peer(&mut self.list, peer, way);
+        Ok(from)
+    }
+
+    /// Removes a peer.
+    pub(super) fn remove(&mut self, peer: u32, now: Time, tx: &mut UdTx) {
+        if let Some(way) = self.list.get_mut(peer as usize) {
+            (way.is_gone, way.is_made) = (true, false);
+        }
+        self.retire(peer, None, now, tx);
+    }
+
+    fn retire(&mut self, peer: u32, handle: Option<AddressHandle>, now: Time, tx: &mut UdTx) {
+        tx.announce_all();
+        let before = tx.handles.set(peer, handle);
+        self.retired.extend(before.map(|handle| (now + RETIRED, handle)));
+    }
+
+    /// Every way may be another one: they are made again, one after the other.
+    pub(super) fn doubt(&mut self) {
+        self.list
+            .iter_mut()
+            .for_each(|way| (way.is_made, way.asked) = (false, Time::ZERO));
+    }
+
+    /// Makes ways that are not made, a few at a time, and lets go of handles that are not used any more.
+    pub(super) fn look(&mut self, now: Time, port: &Port, tx: &mut UdTx) {
+        self.retired.retain(|(until, _)| now < *until);
+        let known = self.read();
+        let mut left = AT_A_TIME;
+        for peer in 0..self.list.len() {
+            let way = &self.list[peer];
+            let hop = || known.iter().any(|ip| Some(*ip) == self.ip_of_peer(way));
+            let is_due = way.asked == Time::ZERO || now >= way.asked + AGAIN || hop();
+            if way.is_gone || way.is_made || left == 0 || !is_due {
+                continue;
+            }
+            left -= 1;
+            self.list[peer].asked = now;
+            self.make(peer as u32, now, port, tx);
+        }
+    }
+
+    /// The addresses that have become known.
+    fn read(&mut self) -> Vec<IpAddr> {
+        let mut known = Vec::new();
+        if let Some(neighbours) = &mut self.neighbours {
+            neighbours.changes(|change| {
+                if let NeighbourUpdate::Neighbour(ip, Some(_)) = change {
+                    known.push(ip);
+                }
+            });
+        }
+        known
+    }
+
+    fn ip_of_peer(&self, way: &Way) -> Option<IpAddr> {
+        ip_of(way.to.gids.get(way.pair?.theirs)?)
+    }
+
+    /// Makes the handle of a peer, if nothing has to be waited for.
+    fn make(&mut self, peer: u32, now: Time, port: &Port, tx: &mut UdTx) {
+        let Some(attributes) = self.attributes(peer as usize, port) else {
+            return;
+        };
+        if !self.is_ready(peer as usize, port) {
+            return;
+        }
+        if let Ok(handle) = AddressHandle::new(&self.domain, attributes) {
+            self.list[peer as usize].is_made = true;
+            self.retire(peer, Some(handle), now, tx);
+        }
+    }
+
+    /// Whether the kernel needs to ask nobody; has it ask where it does.
+    fn is_ready(&mut self, peer: usize, port: &Port) -> bool {
+        let Some(ip) = self
+            .ip_of_peer(&self.list[peer])
+            .filter(|_| port.link == Link::Ethernet)
+        else {
+            return true;
+        };
+        if doorbell_inet::is_own(ip) {
+            return true;
+        }
+        let Some(hop) = next_hop(port, ip) else {
+            return false;
+        };
+        let Some(neighbours) = &self.neighbours else {
+            return false;
+        };
+        neighbours.query(hop);
+        if self.read().contains(&hop) {
+            return true;
+        }
+        if let Some(neighbours) = &self.neighbours {
+            neighbours.resolve(hop);
+        }
+        // Without the right to do that, a datagram has the kernel ask.
+        if let Some(socket) = self.socket.as_ref() {
+            let _ = socket.send_to(&[0], SocketAddr::new(ip, DISCARD));
+        }
+        false
+    }
+
+    /// Where frames to a peer go, by the port's table as it is now; `None` while our GID is not in it.
+    fn attributes(&self, peer: usize, port: &Port) -> Option<AhAttr> {
+        let way = &self.list[peer];
+        let mut to = AhAttr::zeroed();
+        (to.dlid, to.sl, to.port_num) = (way.to.lid, self.marks.service_level, port.number);
+        if let Some(pair) = way.pair.filter(|_| port.needs_route()) {
+            let ours = self.own[pair.ours];
+            let entry = port
+                .gids
+                .usable
+                .iter()
+                .find(|entry| (entry.published.gid, entry.published.kind) == (ours.gid, ours.kind))?;
+            to.is_global = 1;
+            to.grh.dgid.0 = way.to.gids[pair.theirs].gid.0;
+            to.grh.sgid_index = entry.index;
+            to.grh.hop_limit = HOPS;
+            to.grh.traffic_class = self.marks.traffic_class;
+        }
+        Some(to)
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        self.list.clear();
+        self.retired.clear();
+    }
+}
+
+/// The GIDs that a port publishes.
+pub(super) fn published(port: &Port) -> Vec<Published> {
+    let usable = port.gids.usable.iter().take(gid::PUBLISHED);
+    usable.map(|entry| entry.published).collect()
+}
+
+/// The neighbour that packets to this address go to.
+fn next_hop(port: &Port, ip: IpAddr) -> Option<IpAddr> {
+    let name = format!("udp:{}", port.interface.as_deref()?).parse().ok()?;
+    let family = match ip {
+        IpAddr::V4(_) => doorbell_inet::Family::V4,
+        IpAddr::V6(_) => doorbell_inet::Family::V6,
+    };
+    let query = InterfaceQuery {
+        family,
+        ..InterfaceQuery::default()
+    };
+    let interface = Interface::find(&name, &query).ok()?;
+    match interface.next_hop(SocketAddr::new(ip, DISCARD)) {
+        Ok(NextHop::Gateway(gateway)) => Some(gateway),
+        Ok(NextHop::OnLink | NextHop::Local) => Some(ip),
+        Err(_) => None,
+    }
+}
