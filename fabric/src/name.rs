@@ -14,7 +14,7 @@ pub const KINDS: [&str; 9] = [
 
 /// The kinds whose rails can be named in a list of rails, which refusals suggest: the others have no driver,
 /// or no rails between processes.
-pub const NAMED_KINDS: [&str; 5] = ["shm", "udp", "xdp", "usnic", "igbvf"];
+pub const NAMED_KINDS: [&str; 6] = ["shm", "udp", "xdp", "usnic", "igbvf", "verbs"];
 
 /// A rail's configured name: the driver's kind and what it is to use. In files and messages it is its text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -42,6 +42,8 @@ impl RailName {
     pub fn wire(&self) -> &str {
         match self.kind() {
             "udp" | "xdp" | "usnic" | "igbvf" => "udp",
+            // Datagrams, with the BTL above them.
+            "verbs" if self.object().ends_with(":ud") => "verbs-ud",
             // The planes of a simulated network do not reach each other.
             "sim" => self.as_str(),
             kind => kind,

@@ -31,6 +31,7 @@ use doorbell_shm::ShmRail;
 use doorbell_sim::{SimDatagram, SimRail};
 use doorbell_udp::UdpRail;
 use doorbell_usnic::UsnicRail;
+use doorbell_verbs::UdRail;
 use doorbell_xdp::XdpRail;
 
 use fault_rail::FaultRail;
@@ -40,7 +41,7 @@ pub(crate) use find::{leads_out, would_lead_out};
 pub use manage::{Manage, ManageDriver};
 
 use crate::config::Config;
-use crate::config::drivers::{btl_config, igbvf_config, shm_config, udp_config, usnic_config, xdp_config};
+use crate::config::drivers::{btl_config, igbvf_config, shm_config, udp_config, usnic_config, verbs_config, xdp_config};
 use crate::error::Error;
 use crate::meet::{Key, RailEntry};
 
@@ -58,6 +59,8 @@ pub enum AnyRail {
     Igbvf(Btl<IgbvfRail>),
     /// Queues of a usNIC function, made reliable.
     Usnic(Btl<UsnicRail>),
+    /// Datagrams of queue pairs of a verbs device, made reliable.
+    VerbsUd(Btl<UdRail>),
     /// A simulated network that carries messages.
     Sim(SimRail),
     /// A simulated network that loses datagrams, made reliable.
@@ -77,6 +80,7 @@ macro_rules! each {
             AnyRail::Xdp($rail) => $do,
             AnyRail::Igbvf($rail) => $do,
             AnyRail::Usnic($rail) => $do,
+            AnyRail::VerbsUd($rail) => $do,
             AnyRail::Sim($rail) => $do,
             AnyRail::SimBtl($rail) => $do,
             $faulty => $do,
@@ -106,6 +110,8 @@ impl AnyRail {
             "xdp" => reliable(XdpRail::open(name, &xdp_config(config))?, config).map(Self::Xdp),
             "igbvf" => reliable(IgbvfRail::open(name, &igbvf_config(config))?, config).map(Self::Igbvf),
             "usnic" => reliable(UsnicRail::open(name, &usnic_config(config))?, config).map(Self::Usnic),
+            // Frames on its wire are the device's: there is no capture of them.
+            "verbs" => made_reliable(UdRail::open(name, &verbs_config(config))?, config).map(Self::VerbsUd),
             // Discovery has judged every name before, so that no other kind comes here.
             _ => Err(Error::Rail(RailError::Unusable {
                 rail: name.to_string(),

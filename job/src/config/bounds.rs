@@ -183,6 +183,12 @@ impl Config {
             }
             "igbvf.receive_ring" => ring(*self.igbvf.receive_ring.get()),
             "igbvf.send_ring" => ring(*self.igbvf.send_ring.get()),
+            "verbs.send" => queue(*self.verbs.send.get()),
+            "verbs.receive" => queue(*self.verbs.receive.get()),
+            "verbs.gid_index" => (self.verbs.gid_index.get())
+                .and_then(|index| outside(index, 0, 255, "a place in the table of GIDs")),
+            "verbs.service_level" => outside(*self.verbs.service_level.get(), 0, 15, "a service level"),
+            "verbs.traffic_class" => outside(*self.verbs.traffic_class.get(), 0, 255, "a traffic class"),
             "usnic.address" => {
                 let is_function = |name: &str| doorbell_usnic::Object::parse(name).is_ok();
                 let text = self.usnic.address.get().as_deref().unwrap_or_default();
@@ -217,6 +223,10 @@ pub(crate) fn mac(text: &str) -> Option<[u8; 6]> {
 
 fn ring(entries: u32) -> Option<String> {
     (!fits(entries as usize, (64, 4096))).then(|| "a power of two from 64 to 4096".to_owned())
+}
+
+fn queue(entries: u32) -> Option<String> {
+    (!fits(entries as usize, (64, 16_384))).then(|| "a power of two from 64 to 16384".to_owned())
 }
 
 fn frames(ring: u32) -> Option<String> {

@@ -13,6 +13,7 @@ use doorbell_pml::{PmlConfig, Protocol as PmlProtocol, Rank, Resume as PmlResume
 use doorbell_shm::ShmConfig;
 use doorbell_udp::{Family, UdpConfig};
 use doorbell_usnic::{Commands, Control, UsnicConfig, VfCommands};
+use doorbell_verbs::VerbsConfig;
 use doorbell_xdp::{Mode, XdpConfig};
 
 use super::{Config, IpFamily, Protocol, Resume, UsnicCommandWay, UsnicCommands, UsnicControl, XdpMode, mac};
@@ -118,6 +119,20 @@ pub(crate) fn igbvf_config(config: &Config) -> IgbvfConfig {
     }
 }
 
+/// Returns the settings of a verbs rail, as a job of this configuration opens it.
+pub fn verbs_config(config: &Config) -> VerbsConfig {
+    let (verbs, default) = (&config.verbs, VerbsConfig::default());
+    VerbsConfig {
+        send: *verbs.send.get() as usize,
+        receive: *verbs.receive.get() as usize,
+        // The bounds of the settings keep these within eight bits.
+        gid_index: verbs.gid_index.get().map(|index| index as u8),
+        service_level: *verbs.service_level.get() as u8,
+        traffic_class: *verbs.traffic_class.get() as u8,
+        ..default
+    }
+}
+
 /// Returns the settings of a usnic rail, as a job of this configuration opens it. Port and MTU are those of
 /// the udp settings.
 pub fn usnic_config(config: &Config) -> UsnicConfig {
@@ -200,6 +215,7 @@ mod tests {
         assert_eq!(udp_config(&config), UdpConfig::default());
         assert_eq!(xdp_config(&config), XdpConfig::default());
         assert_eq!(igbvf_config(&config), IgbvfConfig::default());
+        assert_eq!(verbs_config(&config), VerbsConfig::default());
         assert_eq!(usnic_config(&config), UsnicConfig::default());
     }
 }

@@ -24,6 +24,7 @@ use doorbell_btl::BtlConfig;
 use doorbell_igbvf::IgbvfConfig;
 use doorbell_udp::UdpConfig;
 use doorbell_usnic::UsnicConfig;
+use doorbell_verbs::VerbsConfig;
 use doorbell_xdp::XdpConfig;
 use serde::Serialize;
 
@@ -297,6 +298,19 @@ settings! {
             "Whether ARP requests for the function's address have a filter of their own.";
         mac: Option<String> = None, "DOORBELL_USNIC_MAC",
             "The hardware address of its frames, as in 02:00:00:00:00:01; auto: the address that the function, or its physical one, reports.";
+    }
+    /// Rails over queue pairs of InfiniBand and RoCE devices.
+    verbs: Verbs {
+        send: u32 = VerbsConfig::default().send as u32, "DOORBELL_VERBS_SEND",
+            "Frames of the data channel that can wait to be sent, a power of two; the priority channel has a quarter.";
+        receive: u32 = VerbsConfig::default().receive as u32, "DOORBELL_VERBS_RECEIVE",
+            "Frames of the data channel that can wait to be received, a power of two; the priority channel has a quarter.";
+        gid_index: Option<u32> = None, "DOORBELL_VERBS_GID_INDEX",
+            "The place in the port's table of the one GID that is used; auto: all that can be, best first.";
+        service_level: u32 = VerbsConfig::default().service_level.into(), "DOORBELL_VERBS_SERVICE_LEVEL",
+            "The service level of InfiniBand, which is the priority on Ethernet.";
+        traffic_class: u32 = VerbsConfig::default().traffic_class.into(), "DOORBELL_VERBS_TRAFFIC_CLASS",
+            "The DSCP and ECN bits of packets.";
     }
     /// The BTL, which turns datagrams into messages on every rail that carries datagrams.
     btl: BtlSection {

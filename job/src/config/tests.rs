@@ -308,6 +308,11 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
             &["", "0", "63", "100", "8192"],
         ),
         ("igbvf.checksum", &["on", "off"], &["", "2"]),
+        ("verbs.send", &["64", "16384"], &["", "0", "63", "100", "32768"]),
+        ("verbs.receive", &["64", "16384"], &["", "0", "63", "100", "32768"]),
+        ("verbs.gid_index", &["auto", "0", "255"], &["-1", "256"]),
+        ("verbs.service_level", &["0", "15"], &["", "16"]),
+        ("verbs.traffic_class", &["0", "255"], &["", "256"]),
         (
             "usnic.address",
             &["auto", "10.0.0.5/24", "model/D/vf1=10.0.0.6/24"],

@@ -10,10 +10,11 @@ use doorbell_igbvf::IgbvfDriver;
 use doorbell_shm::{ShmConfig, ShmRail};
 use doorbell_udp::UdpDriver;
 use doorbell_usnic::UsnicDriver;
+use doorbell_verbs::VerbsDriver;
 use doorbell_xdp::XdpDriver;
 
 use super::AnyRail;
-use crate::config::drivers::{igbvf_config, shm_config, udp_config, usnic_config, xdp_config};
+use crate::config::drivers::{igbvf_config, shm_config, udp_config, usnic_config, verbs_config, xdp_config};
 use crate::config::{Config, Value as _};
 use crate::error::Error;
 
@@ -104,8 +105,11 @@ pub fn discover(config: &Config) -> Discovery {
     let usnic = UsnicDriver {
         config: usnic_config(config),
     };
+    let verbs = VerbsDriver {
+        config: verbs_config(config),
+    };
     doorbell_fabric::discover::discover(
-        &[&shm, &udp, &xdp, &igbvf, &usnic, &PortalsDriver, &SimDriver],
+        &[&shm, &udp, &xdp, &igbvf, &usnic, &verbs, &PortalsDriver, &SimDriver],
         &config.rails.list.get().0,
     )
 }

@@ -18,6 +18,7 @@ use doorbell_shm::ShmRail;
 use doorbell_sim::{SimDatagram, SimRail};
 use doorbell_udp::UdpRail;
 use doorbell_usnic::UsnicRail;
+use doorbell_verbs::UdRail;
 use doorbell_xdp::XdpRail;
 
 use super::capture::{self, Capture};
@@ -442,6 +443,32 @@ manage_driver!(IgbvfRail {
         Some(self.how())
     }
 });
+
+impl ManageDriver for UdRail {
+    fn life(&self) -> Result<Incarnation, Error> {
+        Ok(self.incarnation())
+    }
+
+    fn how(&self) -> Option<String> {
+        Some(self.how())
+    }
+
+    fn counts(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        self.stats().named().for_each(|(name, count)| each(name, count));
+    }
+
+    fn link(&self) -> Option<bool> {
+        Some(self.is_link_up())
+    }
+
+    fn place(&self) -> Place {
+        self.place()
+    }
+
+    fn own_reason(&self) -> Option<String> {
+        self.reason()
+    }
+}
 
 manage_driver!(UsnicRail {
     fn life(&self) -> Result<Incarnation, Error> {

@@ -13,6 +13,7 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::name::RailName;
+use doorbell_fabric::pairs::{Kind, Place};
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_inet::{PeerNumbers, frame_capabilities, put_peer, system_error};
@@ -50,6 +51,25 @@ pub struct UdStats {
     pub resets: u64,
     /// Asynchronous events that mean nothing here.
     pub other_events: u64,
+}
+
+impl UdStats {
+    /// Every counter with its name. Names and order never change.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("sent", self.sent.sent),
+            ("doorbells", self.sent.doorbells),
+            ("unresolved", self.sent.unresolved),
+            ("send_errors", self.sent.failed),
+            ("received", self.received.received),
+            ("strangers", self.received.strangers),
+            ("receive_errors", self.received.failed),
+            ("nonsense", self.sent.nonsense + self.received.nonsense),
+            ("resets", self.resets),
+            ("other_events", self.other_events),
+        ]
+        .into_iter()
+    }
 }
 
 /// Datagrams over two queue pairs of a port.
@@ -148,6 +168,47 @@ impl UdRail {
             received: self.rx.counts,
             resets: self.resets,
             other_events: self.other_events,
+        }
+    }
+
+    /// Whether the port is up, as of the last look.
+    #[must_use]
+    pub fn is_link_up(&self) -> bool {
+        self.is_up && !self.is_over
+    }
+
+    /// Describes what the rail uses: the link, the GIDs by rank, the partition and the longest frame.
+    #[must_use]
+    pub fn how(&self) -> String {
+        let own = self.ways.own();
+        let gids: Vec<String> = own.iter().map(|own| format!("{} ({})", own.gid, own.kind)).collect();
+        let partition = self.port.partition.map_or(0, |(_, key)| key);
+        format!(
+            "{}, frames of {} bytes, partition {partition:#06x}, GIDs {}",
+            self.port.link.name(),
+            self.capabilities.limits.message,
+            gids.join(", ")
+        )
+    }
+
+    /// Why no frame passes, and what to do, where that is known.
+    #[must_use]
+    pub fn reason(&self) -> Option<String> {
+        let (reason, remedy) = self.port.reason()?;
+        Some(format!("{reason}; {remedy}"))
+    }
+
+    /// Returns its place in the network, for its peers to judge.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        let mtu = self.capabilities.limits.message;
+        Place {
+            interface: self.port.interface.clone().unwrap_or_default(),
+            network: doorbell_inet::network(),
+            prefix: self.ways.own().first().map_or(0, |own| own.prefix),
+            mtu,
+            takes: mtu,
+            kind: Kind::Plain,
         }
     }
 

@@ -98,6 +98,8 @@ const FLOORS: &[Place] = &[
     ),
     place(2, "drivers/vfio", "doorbell-vfio", DRIVER),
     place(2, "drivers/igbvf", "doorbell-igbvf", CARD),
+    // queue pairs, and the kernel's neighbours of the addresses that they use
+    place(2, "drivers/verbs", "doorbell-verbs", SOCKETS),
     place(2, "drivers/usnic", "doorbell-usnic", CARD),
     // 3: datagrams become messages
     place(3, "btl", "doorbell-btl", Sees::Only(&["fabric", "hotel", "ring"])),
