@@ -490,7 +490,10 @@ mod tests {
     fn kinds_without_a_driver_are_not_suggested_and_a_long_name_is_cut() {
         for given in ["qqqqqqqq", "verb", "ofl", "simm"] {
             let said = RailError::unknown_kind(given).to_string();
-            assert!(said.ends_with("(kinds: shm, udp, xdp, usnic, igbvf, verbs)"), "{said}");
+            assert!(
+                said.ends_with("(kinds: shm, udp, xdp, usnic, igbvf, verbs)"),
+                "{said}"
+            );
             assert!(!said.contains("`verbs`") && !said.contains("`ofi`"), "{said}");
         }
         let long = RailError::unknown_kind(&format!("a\n{}", "b".repeat(100))).to_string();

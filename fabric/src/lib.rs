@@ -79,6 +79,7 @@ pub mod domain;
 pub mod error;
 pub mod ether;
 pub mod event;
+pub mod gid;
 pub mod limits;
 #[allow(unsafe_code)]
 pub mod map;

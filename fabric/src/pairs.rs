@@ -24,6 +24,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::addr::{Address, RailAddress};
+use crate::gid::{Family, Link, Port, choose, share_partition};
 use crate::select::Offer;
 use heaviest::first_of_the_heaviest;
 
@@ -49,6 +50,9 @@ pub struct Place {
     pub takes: usize,
     /// What kind of interface.
     pub kind: Kind,
+    /// The port of an InfiniBand or RoCE device; `None` for what is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<Port>,
 }
 
 /// Kinds of interfaces, as far as it matters for reaching others.
@@ -107,6 +111,14 @@ pub enum Never {
     SameAddress,
     /// An address that is not a single host's.
     NoHost,
+    /// A port of InfiniBand, and one of Ethernet.
+    OtherLink,
+    /// Two ports without GIDs of one kind and family.
+    OtherGids,
+    /// Two InfiniBand subnets.
+    OtherSubnet,
+    /// Other partitions, or two limited members of one.
+    Partition,
 }
 
 impl Never {
@@ -121,6 +133,10 @@ impl Never {
             Self::OtherInterface => "are two interfaces of one host, which cannot reach each other",
             Self::SameAddress => "have the same address on both sides",
             Self::NoHost => "have an address that is not a single host's",
+            Self::OtherLink => "are a port of InfiniBand and one of Ethernet",
+            Self::OtherGids => "have no GIDs of one kind (RoCE v1, v2) and family (IPv4, IPv6, link-local)",
+            Self::OtherSubnet => "are in InfiniBand subnets of different prefixes",
+            Self::Partition => "are in different partitions, or both limited members of one",
         }
     }
 }
@@ -194,6 +210,9 @@ pub fn quality(one: &Offer, other: &Offer, same_host: bool) -> Result<Quality, N
         return Err(Never::OtherWire);
     }
     let same_network = same_host && one.place.network == other.place.network;
+    if let (Some(a), Some(b)) = (&one.place.port, &other.place.port) {
+        return between_ports((one, a), (other, b), same_network);
+    }
     let (Some(a), Some(b)) = (ip(&one.address), ip(&other.address)) else {
         let within = one.wire != "shm" || same_network;
         return if within {
@@ -215,12 +234,7 @@ pub fn quality(one: &Offer, other: &Offer, same_host: bool) -> Result<Quality, N
         _ => return Err(Never::Loopback),
     }
     if same_network {
-        let same = a == b || !one.place.interface.is_empty() && one.place.interface == other.place.interface;
-        return if same {
-            Ok(Quality::SameInterface)
-        } else {
-            Err(Never::OtherInterface)
-        };
+        return within_one_host(one, other, a == b);
     }
     match (is_link_local(a), is_link_local(b)) {
         _ if a == b => Err(Never::SameAddress),
@@ -228,9 +242,57 @@ pub fn quality(one: &Offer, other: &Offer, same_host: bool) -> Result<Quality, N
         (false, false) if within(a, b, one.place.prefix) && within(a, b, other.place.prefix) => {
             Ok(Quality::SameNetwork)
         }
-        (false, false) if is_public(a) && is_public(b) => Ok(Quality::Public),
-        (false, false) => Ok(Quality::Routed),
+        (false, false) => Ok(over_a_router(a, b)),
         _ => Err(Never::Scope),
+    }
+}
+
+/// Of two rails in one network namespace.
+fn within_one_host(one: &Offer, other: &Offer, same_address: bool) -> Result<Quality, Never> {
+    let same =
+        same_address || !one.place.interface.is_empty() && one.place.interface == other.place.interface;
+    if same {
+        Ok(Quality::SameInterface)
+    } else {
+        Err(Never::OtherInterface)
+    }
+}
+
+fn over_a_router(a: IpAddr, b: IpAddr) -> Quality {
+    if is_public(a) && is_public(b) {
+        Quality::Public
+    } else {
+        Quality::Routed
+    }
+}
+
+/// Of two ports of InfiniBand or RoCE devices.
+fn between_ports(
+    (one, a): (&Offer, &Port),
+    (other, b): (&Offer, &Port),
+    same_network: bool,
+) -> Result<Quality, Never> {
+    if a.link != b.link {
+        return Err(Never::OtherLink);
+    }
+    if !share_partition(a.partition, b.partition) {
+        return Err(Never::Partition);
+    }
+    let pair = choose(&a.gids, &b.gids).ok_or(match a.link {
+        Link::InfiniBand => Never::OtherSubnet,
+        Link::Ethernet => Never::OtherGids,
+    })?;
+    let [ours, theirs] = [a.gids[pair.ours].gid, b.gids[pair.theirs].gid];
+    let same_port = ours == theirs;
+    match a.link {
+        Link::InfiniBand if pair.is_routed => Err(Never::OtherSubnet),
+        Link::InfiniBand if same_port => Ok(Quality::SameInterface),
+        Link::InfiniBand => Ok(Quality::SameNetwork),
+        Link::Ethernet if same_network => within_one_host(one, other, same_port),
+        Link::Ethernet if same_port => Err(Never::SameAddress),
+        Link::Ethernet if ours.family() == Family::LinkLocal => Ok(Quality::LinkLocal),
+        Link::Ethernet if pair.is_routed => Ok(over_a_router(ours.address(), theirs.address())),
+        Link::Ethernet => Ok(Quality::SameNetwork),
     }
 }
 

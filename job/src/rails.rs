@@ -41,7 +41,9 @@ pub(crate) use find::{leads_out, would_lead_out};
 pub use manage::{Manage, ManageDriver};
 
 use crate::config::Config;
-use crate::config::drivers::{btl_config, igbvf_config, shm_config, udp_config, usnic_config, verbs_config, xdp_config};
+use crate::config::drivers::{
+    btl_config, igbvf_config, shm_config, udp_config, usnic_config, verbs_config, xdp_config,
+};
 use crate::error::Error;
 use crate::meet::{Key, RailEntry};
 

@@ -281,6 +281,7 @@ impl Interface {
             takes: self.state.mtu,
             kind: self.kind().0,
             interface: self.name.clone(),
+            port: None,
         }
     }
 

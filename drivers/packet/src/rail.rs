@@ -320,6 +320,7 @@ impl<N: Nic> PacketRail<N> {
             mtu: self.mtu,
             takes: self.mtu,
             kind: Kind::Plain,
+            port: None,
         }
     }
 

@@ -6,11 +6,11 @@
 //! 24: count times { GID 16, kind 1, prefix 1 }
 //! ```
 
+use doorbell_fabric::gid::Link;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::gid::{Gid, Kind, PUBLISHED, Published};
-use crate::ports::Link;
 
 /// The version of the layout.
 const VERSION: u8 = 1;

@@ -36,5 +36,4 @@ mod ud;
 pub use config::VerbsConfig;
 pub use discover::VerbsDriver;
 pub use error::VerbsError;
-pub use ports::Link;
 pub use ud::{ReceiveCounts, SendCounts, UdRail, UdRx, UdStats, UdTx};

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use doorbell_fabric::gid::{FULL_MEMBER, Link};
 use doorbell_inet::Nic;
 
 use crate::error::VerbsError;
@@ -13,33 +14,11 @@ use crate::sys::{DeviceAttr, GidEntry, Listed, Open, PortAttr, numbers};
 const TABLE: usize = 4096;
 /// Most partitions of a port that are read.
 const PARTITIONS: u16 = 128;
-/// The bit of a full member in a partition key.
-const FULL_MEMBER: u16 = 0x8000;
-
-/// What carries a port's packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Link {
-    /// InfiniBand.
-    InfiniBand,
-    /// Ethernet: RoCE.
-    Ethernet,
-}
-
-impl Link {
-    fn of(number: u8) -> Self {
-        match number {
-            numbers::LINK_LAYER_ETHERNET => Self::Ethernet,
-            _ => Self::InfiniBand,
-        }
-    }
-
-    /// Its name, as `ibv_devinfo` has it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::InfiniBand => "InfiniBand",
-            Self::Ethernet => "Ethernet",
-        }
+/// The link of the library's number for it.
+fn link_of(number: u8) -> Link {
+    match number {
+        numbers::LINK_LAYER_ETHERNET => Link::Ethernet,
+        _ => Link::InfiniBand,
     }
 }
 
@@ -155,7 +134,7 @@ impl Port {
     pub(crate) fn look(open: &Open, number: u8, tree: &Tree) -> Result<Self, VerbsError> {
         let attributes = open.port(number)?;
         let device = open.name().to_owned();
-        let link = Link::of(attributes.link_layer);
+        let link = link_of(attributes.link_layer);
         let interface = tree.interface(&device, number).filter(|_| link == Link::Ethernet);
         let table = table(open, (&device, number), &attributes, tree)?;
         let nics = doorbell_inet::nics().unwrap_or_default();

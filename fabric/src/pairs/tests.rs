@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::gid;
 
 fn rail(at: usize, text: &str, prefix: u8) -> Offer {
     let ip: IpAddr = text.parse().unwrap();
@@ -21,6 +22,7 @@ fn rail(at: usize, text: &str, prefix: u8) -> Offer {
             } else {
                 Kind::Plain
             },
+            port: None,
         },
     }
 }
@@ -323,5 +325,94 @@ proptest! {
         // And what was published survives its way.
         let text = serde_json::to_string(&a).unwrap();
         prop_assert_eq!(serde_json::from_str::<Offer>(&text).unwrap(), a);
+    }
+}
+
+/// A rail over a RoCE port with these GIDs, or an InfiniBand port where they are IPv6.
+fn port(interface: &str, network: u64, gids: &[&str]) -> Offer {
+    let published = |text: &&str| {
+        let (ip, prefix) = text.split_once('/').unwrap();
+        let (gid, kind) = match ip.parse().unwrap() {
+            IpAddr::V4(four) => (four.to_ipv6_mapped(), gid::Kind::RoceV2),
+            IpAddr::V6(six) => (six, gid::Kind::InfiniBand),
+        };
+        gid::Published {
+            gid: gid.into(),
+            kind,
+            prefix: prefix.parse().unwrap(),
+        }
+    };
+    let gids: Vec<gid::Published> = gids.iter().map(published).collect();
+    let link = match gids.first().map(|first| first.kind) {
+        Some(gid::Kind::InfiniBand) => Link::InfiniBand,
+        _ => Link::Ethernet,
+    };
+    Offer {
+        rail: "verbs:mlx5_0:1:ud".parse().unwrap(),
+        wire: "verbs-ud".to_owned(),
+        address: RailAddress::native("verbs", [1]),
+        place: Place {
+            interface: interface.to_owned(),
+            network,
+            port: Some(Port {
+                link,
+                partition: 0xffff,
+                gids,
+            }),
+            ..Place::default()
+        },
+    }
+}
+
+#[test]
+fn ports_are_judged_by_their_gids() {
+    let of = |interface, address| port(interface, 1, &[address]);
+    let both = |one: &Offer, other: &Offer, same_host| {
+        let found = quality(one, other, same_host);
+        assert_eq!(found, quality(other, one, same_host), "the same at both ends");
+        found
+    };
+    let a = of("eth0", "10.1.0.1/24");
+    for (other, same_host, expected) in [
+        (of("eth0", "10.1.0.2/24"), false, Ok(SameNetwork)),
+        (of("eth0", "10.2.0.2/24"), false, Ok(Routed)),
+        (of("eth0", "10.1.0.1/24"), false, Err(Never::SameAddress)),
+        (of("eth0", "10.1.0.1/24"), true, Ok(SameInterface)),
+        (of("eth1", "10.1.0.3/24"), true, Err(Never::OtherInterface)),
+        (port("eth1", 2, &["10.1.0.3/24"]), true, Ok(SameNetwork)),
+        (port("eth0", 1, &[]), false, Err(Never::OtherGids)),
+        (of("", "fe80::2/64"), false, Err(Never::OtherLink)),
+    ] {
+        assert_eq!(both(&a, &other, same_host), expected, "{other:?}");
+    }
+    let first = of("", "fe80::1/64");
+    assert_eq!(both(&first, &of("", "fe80::2/64"), false), Ok(SameNetwork));
+    assert_eq!(both(&first, &of("", "fe80::1/64"), true), Ok(SameInterface));
+    for other in ["fe81::2/64", "fd00::2/64"] {
+        assert_eq!(both(&first, &of("", other), false), Err(Never::OtherSubnet));
+    }
+}
+
+#[test]
+fn limited_members_of_a_partition_reach_full_ones_alone() {
+    let of = |partition| {
+        let mut offer = port("eth0", 1, &["10.1.0.1/24"]);
+        offer.place.port.as_mut().unwrap().partition = partition;
+        offer
+    };
+    for (one, other, reach) in [
+        (0xffff, 0xffff, true),
+        (0xffff, 0x7fff, true),
+        (0x7fff, 0x7fff, false),
+        (0x8001, 0xffff, false),
+        (0x8001, 0x0001, true),
+    ] {
+        let found = quality(&of(one), &of(other), true);
+        let expected = if reach {
+            Ok(SameInterface)
+        } else {
+            Err(Never::Partition)
+        };
+        assert_eq!(found, expected, "{one:#x} {other:#x}");
     }
 }

@@ -309,7 +309,11 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         ),
         ("igbvf.checksum", &["on", "off"], &["", "2"]),
         ("verbs.send", &["64", "16384"], &["", "0", "63", "100", "32768"]),
-        ("verbs.receive", &["64", "16384"], &["", "0", "63", "100", "32768"]),
+        (
+            "verbs.receive",
+            &["64", "16384"],
+            &["", "0", "63", "100", "32768"],
+        ),
         ("verbs.gid_index", &["auto", "0", "255"], &["-1", "256"]),
         ("verbs.service_level", &["0", "15"], &["", "16"]),
         ("verbs.traffic_class", &["0", "255"], &["", "256"]),

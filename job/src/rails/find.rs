@@ -109,7 +109,16 @@ pub fn discover(config: &Config) -> Discovery {
         config: verbs_config(config),
     };
     doorbell_fabric::discover::discover(
-        &[&shm, &udp, &xdp, &igbvf, &usnic, &verbs, &PortalsDriver, &SimDriver],
+        &[
+            &shm,
+            &udp,
+            &xdp,
+            &igbvf,
+            &usnic,
+            &verbs,
+            &PortalsDriver,
+            &SimDriver,
+        ],
         &config.rails.list.get().0,
     )
 }

@@ -11,6 +11,7 @@ use doorbell_fabric::caps::{Capabilities, Estimate};
 use doorbell_fabric::datagram::Datagram;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
+use doorbell_fabric::gid;
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::{Kind, Place};
@@ -181,7 +182,10 @@ impl UdRail {
     #[must_use]
     pub fn how(&self) -> String {
         let own = self.ways.own();
-        let gids: Vec<String> = own.iter().map(|own| format!("{} ({})", own.gid, own.kind)).collect();
+        let gids: Vec<String> = own
+            .iter()
+            .map(|own| format!("{} ({})", own.gid, own.kind))
+            .collect();
         let partition = self.port.partition.map_or(0, |(_, key)| key);
         format!(
             "{}, frames of {} bytes, partition {partition:#06x}, GIDs {}",
@@ -209,6 +213,11 @@ impl UdRail {
             mtu,
             takes: mtu,
             kind: Kind::Plain,
+            port: Some(gid::Port {
+                link: self.port.link,
+                partition: self.port.partition.map_or(0, |(_, key)| key),
+                gids: self.ways.own().to_vec(),
+            }),
         }
     }
 

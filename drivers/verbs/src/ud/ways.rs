@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use doorbell_fabric::gid::Link;
 use doorbell_fabric::time::Time;
 use doorbell_inet::{Interface, InterfaceQuery, KernelNeighbours, NeighbourUpdate, NextHop, put_peer};
 
@@ -17,7 +18,7 @@ use super::rx::{From, Source};
 use super::tx::UdTx;
 use crate::address::UdAddress;
 use crate::gid::{self, Published};
-use crate::ports::{Link, Port, ip_of};
+use crate::ports::{Port, ip_of};
 use crate::sys::{AddressHandle, AhAttr, Domain};
 
 /// How often a peer without a way is looked at again.

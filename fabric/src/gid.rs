@@ -1,0 +1,347 @@
+//! Ports of InfiniBand and RoCE devices: by which GIDs they are reached, and the pair of them that two ports
+//! use.
+//!
+//! Both ends find the same pair, since it is a function of the two published lists alone:
+//!
+//! | first | then |
+//! |---|---|
+//! | of one kind and one family | RoCE v2 before v1 |
+//! | an IPv4 address | before a global IPv6 address, before a link-local one |
+//! | one network | before networks that a router has to connect |
+//! | small places in both lists | the smaller bytes of both addresses |
+//!
+//! Reference: verbs, section 7.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+
+/// Most GIDs that a port publishes.
+pub const PUBLISHED: usize = 6;
+
+/// A GID: an IPv6 address, an IPv4 address as one, or a subnet's prefix and a port's number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "Ipv6Addr", into = "Ipv6Addr")]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// Whether it is no address: an entry that is not in use.
+    #[must_use]
+    pub const fn is_zero(self) -> bool {
+        let Self([.., a, b, c, d, e, f, g, h]) = self;
+        (a | b | c | d | e | f | g | h) == 0
+    }
+
+    /// The address that it is, of IPv4 where it is one.
+    #[must_use]
+    pub fn address(self) -> IpAddr {
+        Ipv6Addr::from(self.0).to_canonical()
+    }
+
+    /// Its family.
+    #[must_use]
+    pub fn family(self) -> Family {
+        match self.address() {
+            IpAddr::V4(_) => Family::V4,
+            IpAddr::V6(address) if address.is_unicast_link_local() => Family::LinkLocal,
+            IpAddr::V6(_) => Family::V6,
+        }
+    }
+
+    /// How many first bits two of them have in common.
+    fn common_bits(self, other: Self) -> u32 {
+        (u128::from_be_bytes(self.0) ^ u128::from_be_bytes(other.0)).leading_zeros()
+    }
+}
+
+impl From<Ipv6Addr> for Gid {
+    fn from(address: Ipv6Addr) -> Self {
+        Self(address.octets())
+    }
+}
+
+impl From<Gid> for Ipv6Addr {
+    fn from(gid: Gid) -> Self {
+        Self::from(gid.0)
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ipv6Addr::from(self.0).fmt(out)
+    }
+}
+
+impl fmt::Debug for Gid {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, out)
+    }
+}
+
+/// What an address belongs to, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6, of a network.
+    V6,
+    /// IPv6, of a link.
+    LinkLocal,
+}
+
+/// How packets with such a GID look on the wire, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[repr(u8)]
+pub enum Kind {
+    /// In UDP, which routers forward.
+    RoceV2 = 2,
+    /// In an Ethernet type of their own.
+    RoceV1 = 1,
+    /// InfiniBand.
+    #[serde(rename = "infiniband")]
+    InfiniBand = 0,
+}
+
+impl Kind {
+    /// The kind with this number, in the library and on the wire.
+    #[must_use]
+    pub const fn of(number: u32) -> Option<Self> {
+        match number {
+            0 => Some(Self::InfiniBand),
+            1 => Some(Self::RoceV1),
+            2 => Some(Self::RoceV2),
+            _ => None,
+        }
+    }
+
+    /// Its place in the order of preference, 0 first.
+    #[must_use]
+    pub const fn rank(self) -> u8 {
+        2 - self as u8
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::RoceV2 => "RoCE v2",
+            Self::RoceV1 => "RoCE v1",
+            Self::InfiniBand => "InfiniBand",
+        })
+    }
+}
+
+/// A GID as a port publishes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Published {
+    /// The GID.
+    pub gid: Gid,
+    /// Its kind.
+    pub kind: Kind,
+    /// How many first bits of the address its network has: of an IPv4 address up to 32. 0: not known.
+    pub prefix: u8,
+}
+
+impl Published {
+    /// Bits of the GID that the network has in common; `None` where it is not known.
+    fn network_bits(&self) -> Option<u32> {
+        let bits = u32::from(self.prefix);
+        match self.gid.family() {
+            _ if bits == 0 => None,
+            Family::V4 => Some(96 + bits.min(32)),
+            Family::V6 | Family::LinkLocal => Some(bits.min(128)),
+        }
+    }
+
+    /// Whether both are in one network, by the prefixes of both.
+    fn shares_network(&self, other: &Self) -> bool {
+        let bits = self.network_bits().max(other.network_bits());
+        bits.is_some_and(|bits| self.gid.common_bits(other.gid) >= bits)
+    }
+}
+
+/// What carries a port's packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Link {
+    /// InfiniBand.
+    #[serde(rename = "infiniband")]
+    InfiniBand,
+    /// Ethernet: RoCE.
+    Ethernet,
+}
+
+impl Link {
+    /// Its name, as `ibv_devinfo` has it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::InfiniBand => "InfiniBand",
+            Self::Ethernet => "Ethernet",
+        }
+    }
+}
+
+/// What the peers of a port have to know of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// What carries its packets.
+    pub link: Link,
+    /// The key of its partition; the highest bit makes it a full member.
+    pub partition: u16,
+    /// Its GIDs, best first.
+    pub gids: Vec<Published>,
+}
+
+/// The bit of a full member in a partition key.
+pub const FULL_MEMBER: u16 = 0x8000;
+
+/// Whether ports with these partition keys reach each other: one partition, and at least one full member.
+#[must_use]
+pub const fn share_partition(one: u16, other: u16) -> bool {
+    (one ^ other) & !FULL_MEMBER == 0 && (one | other) & FULL_MEMBER != 0
+}
+
+/// The places in two lists of the GIDs that two ports use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pair {
+    /// The place in our list.
+    pub ours: usize,
+    /// The place in theirs.
+    pub theirs: usize,
+    /// Whether a router has to be between them, as far as is known.
+    pub is_routed: bool,
+}
+
+/// Chooses the pair; `None` where no GID of ours is of one kind and family with one of theirs.
+#[must_use]
+pub fn choose(ours: &[Published], theirs: &[Published]) -> Option<Pair> {
+    let all = ours.iter().enumerate().flat_map(|(at, our)| {
+        let fits = move |their: &&Published| their.kind == our.kind && their.gid.family() == our.gid.family();
+        let partners = theirs.iter().enumerate().filter(move |(_, their)| fits(their));
+        partners.map(move |(other, their)| (at, other, our, their))
+    });
+    let best = all.min_by_key(|(at, other, our, their)| {
+        let (less, more) = (our.gid.min(their.gid), our.gid.max(their.gid));
+        let is_routed = !our.shares_network(their);
+        (
+            our.kind.rank(),
+            our.gid.family(),
+            is_routed,
+            at + other,
+            less,
+            more,
+        )
+    });
+    best.map(|(ours, theirs, our, their)| Pair {
+        ours,
+        theirs,
+        is_routed: !our.shares_network(their),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn published(address: &str, kind: Kind, prefix: u8) -> Published {
+        let address: IpAddr = address.parse().unwrap();
+        let bytes = match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+            IpAddr::V6(address) => address.octets(),
+        };
+        Published {
+            gid: Gid(bytes),
+            kind,
+            prefix,
+        }
+    }
+
+    #[test]
+    fn both_ends_choose_one_pair() {
+        let kinds = [Kind::RoceV2, Kind::RoceV1];
+        let addresses = [
+            "10.0.0.1",
+            "10.0.1.1",
+            "10.0.0.2",
+            "2001:db8::1",
+            "fe80::1",
+            "fe80::2",
+            "10.0.0.3",
+        ];
+        let all: Vec<Published> = kinds
+            .iter()
+            .flat_map(|kind| addresses.iter().map(|address| published(address, *kind, 24)))
+            .collect();
+        let mut state = 7u64;
+        let mut pick = |most: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % most
+        };
+        let mut none = 0;
+        for _ in 0..2000 {
+            let mut list = || -> Vec<Published> {
+                let count = 1 + pick(PUBLISHED);
+                (0..count).map(|_| all[pick(all.len())]).collect()
+            };
+            let (a, b) = (list(), list());
+            match (choose(&a, &b), choose(&b, &a)) {
+                (Some(here), Some(there)) => {
+                    let gids = |list: &[Published], at: usize| (list[at].gid, list[at].kind);
+                    assert_eq!(gids(&a, here.ours), gids(&a, there.theirs), "{a:?} {b:?}");
+                    assert_eq!(gids(&b, here.theirs), gids(&b, there.ours), "{a:?} {b:?}");
+                    assert_eq!(here.is_routed, there.is_routed);
+                }
+                (None, None) => none += 1,
+                differs => panic!("{differs:?} of {a:?} and {b:?}"),
+            }
+        }
+        assert!(none > 0, "some lists have nothing in common");
+    }
+
+    #[test]
+    fn a_shared_network_is_before_a_routed_one_and_v2_before_all() {
+        let v2 = |address| published(address, Kind::RoceV2, 24);
+        let v1 = |address| published(address, Kind::RoceV1, 24);
+        let ours = [v2("10.1.0.1"), v2("10.2.0.1"), v1("10.1.0.1")];
+        let theirs = [v2("10.2.0.9"), v1("10.1.0.9")];
+        let pair = choose(&ours, &theirs).unwrap();
+        assert_eq!((pair.ours, pair.theirs, pair.is_routed), (1, 0, false));
+        let pair = choose(&ours, &theirs[1..]).unwrap();
+        assert_eq!((pair.ours, pair.theirs), (2, 0));
+        let far = choose(&ours, &[v2("10.9.0.9")]).unwrap();
+        assert!(far.is_routed);
+        assert_eq!(choose(&ours, &[published("fe80::9", Kind::RoceV2, 64)]), None);
+        // InfiniBand: the subnet's prefix and the port's number.
+        let port = |address| published(address, Kind::InfiniBand, 64);
+        assert!(!choose(&[port("fe80::1")], &[port("fe80::2")]).unwrap().is_routed);
+    }
+
+    #[test]
+    fn an_entry_without_a_port_number_is_not_in_use() {
+        assert!(Gid([0; 16]).is_zero());
+        // InfiniBand: a prefix and no number.
+        let mut prefix = [0; 16];
+        prefix[0] = 0xfe;
+        prefix[1] = 0x80;
+        assert!(Gid(prefix).is_zero());
+        assert!(!published("10.0.0.1", Kind::RoceV2, 24).gid.is_zero());
+    }
+
+    #[test]
+    fn a_port_is_written_as_its_addresses() {
+        let port = Port {
+            link: Link::Ethernet,
+            partition: 0xffff,
+            gids: vec![published("10.0.0.1", Kind::RoceV2, 24)],
+        };
+        let text = serde_json::to_string(&port).unwrap();
+        assert_eq!(
+            text,
+            r#"{"link":"ethernet","partition":65535,"gids":[{"gid":"::ffff:10.0.0.1","kind":"roce-v2","prefix":24}]}"#
+        );
+        assert_eq!(serde_json::from_str::<Port>(&text).unwrap(), port);
+    }
+}
