@@ -426,8 +426,12 @@ unsafe extern "C" fn query_gid_table(
     entries: *mut GidEntry,
     most: usize,
     _: u32,
-    _: usize,
+    size: usize,
 ) -> isize {
+    // The length of what a call of the kernel may write is a number of 16 bits.
+    if most * size > usize::from(u16::MAX) {
+        return -(libc::EINVAL as isize);
+    }
     // SAFETY: a context of the model, and `most` entries of the caller's.
     unsafe {
         let mut world = world();
