@@ -226,6 +226,15 @@ fn a_queue_pair_that_broke_works_again_under_its_number() {
     assert_eq!(two.a.stats().resets, 1);
     two.send(b"three");
     assert_eq!(two.arrived(), [b"three".to_vec()]);
+    // What was flushed before it was set up again is not taken for what came after.
+    for rail in [&mut two.a, &mut two.b] {
+        Two::events(rail, 300);
+        let stats = rail.stats();
+        assert_eq!(
+            (stats.resets, stats.sent.nonsense, stats.received.nonsense),
+            (1, 0, 0)
+        );
+    }
 }
 
 #[test]
