@@ -82,8 +82,10 @@ pub struct UdRail {
     tree: Tree,
     port: Port,
     key: u32,
-    pairs: [Arc<DatagramPair>; 2],
-    channel: Arc<Channel>,
+    /// The numbers of its queue pairs.
+    pairs: [u32; 2],
+    /// What keeps the device; `None` when it is gone, or the rail was closed.
+    device: Option<Device>,
     numbers: PeerNumbers,
     from: Vec<[From; 2]>,
     ways: Ways,
@@ -99,7 +101,13 @@ pub struct UdRail {
     next_look: Time,
     next_port: Time,
     config: VerbsConfig,
-    // Behind everything that was made of it.
+}
+
+/// What a rail has of its device, beside what its halves have. Whoever takes a device away may have to wait
+/// until all of it was let go of.
+struct Device {
+    pairs: [Arc<DatagramPair>; 2],
+    channel: Arc<Channel>,
     open: Arc<Open>,
 }
 
@@ -135,8 +143,12 @@ impl UdRail {
             tree: source.tree,
             port: parts.port,
             key: parts.key,
-            pairs: parts.pairs,
-            channel: parts.channel,
+            pairs: [0, 1].map(|channel: usize| parts.pairs[channel].number()),
+            device: Some(Device {
+                pairs: parts.pairs,
+                channel: parts.channel,
+                open: parts.open,
+            }),
             numbers: PeerNumbers::default(),
             from: Vec::new(),
             ways,
@@ -152,7 +164,6 @@ impl UdRail {
             next_look: Time::ZERO,
             next_port: Time::ZERO,
             config: config.clone(),
-            open: parts.open,
         })
     }
 
@@ -233,7 +244,7 @@ impl UdRail {
             lid: self.port.attributes.lid,
             partition: self.port.partition.map_or(0, |(_, key)| key),
             key: self.key,
-            pairs: [0, 1].map(|channel: usize| self.pairs[channel].number()),
+            pairs: self.pairs,
             mtu: self.port.attributes.active_mtu as u8,
             gids: self.ways.own().to_vec(),
         }
@@ -253,7 +264,7 @@ impl UdRail {
         if !self.tree.has_file(&self.file) {
             return self.lose();
         }
-        while let Some(event) = self.open.event() {
+        while let Some(event) = self.device.as_ref().and_then(|device| device.open.event()) {
             match event.kind {
                 numbers::EVENT_DEVICE_FATAL => return self.lose(),
                 _ if event.port.is_some_and(|port| port == self.port.number) => self.next_port = Time::ZERO,
@@ -272,7 +283,8 @@ impl UdRail {
 
     /// The port as it is now: its state, its MTU, its GIDs.
     fn look_at_port(&mut self) {
-        let found = Port::look(&self.open, self.port.number, &self.tree).ok();
+        let device = self.device.as_ref();
+        let found = device.and_then(|device| Port::look(&device.open, self.port.number, &self.tree).ok());
         let Some(port) = found.and_then(|port| port.only(self.config.gid_index).ok()) else {
             return self.set_up(false);
         };
@@ -311,7 +323,8 @@ impl UdRail {
     fn restart(&mut self) {
         self.resets += 1;
         for channel in 0..2 {
-            let started = open::start(&self.pairs[channel], &self.port, self.key).is_ok();
+            let pair = self.device.as_ref().map(|device| &device.pairs[channel]);
+            let started = pair.is_some_and(|pair| open::start(pair, &self.port, self.key).is_ok());
             self.tx.queues[channel].restart();
             if !started || !self.rx.restart(channel) {
                 return self.lose();
@@ -328,11 +341,13 @@ impl UdRail {
         }
     }
 
+    /// Lets go of everything that is the device's.
     fn leave(&mut self) {
-        (self.tx.is_off, self.rx.is_off) = (true, true);
-        self.ways.clear();
+        self.tx.release();
+        self.rx.release();
+        self.ways.release();
         self.numbers = PeerNumbers::default();
-        self.rx.peers.clear();
+        self.device = None;
     }
 }
 
@@ -386,7 +401,9 @@ impl Rail for UdRail {
     }
 
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
-        self.pairs.iter().for_each(|pair| pair.received().arm());
+        if let Some(device) = &self.device {
+            device.pairs.iter().for_each(|pair| pair.received().arm());
+        }
         let busy = !self.events.is_empty() || self.tx.is_starved() || self.rx.has_more();
         Ok(if busy {
             Armed::Ready
@@ -396,7 +413,9 @@ impl Rail for UdRail {
     }
 
     fn disarm(&mut self) {
-        self.channel.drain();
+        if let Some(device) = &self.device {
+            device.channel.drain();
+        }
     }
 
     fn poll_cost(&self) -> PollCost {

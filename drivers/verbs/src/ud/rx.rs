@@ -61,7 +61,8 @@ fn source_gid(head: SharedBytes<'_>) -> Gid {
 
 /// The buffers of one channel.
 pub(super) struct Queue {
-    pair: Arc<DatagramPair>,
+    /// `None` when the device was let go of.
+    pair: Option<Arc<DatagramPair>>,
     places: Places,
     inbox: Inbox,
     spare: SpareChunks,
@@ -75,7 +76,7 @@ impl Queue {
     pub(super) fn new(pair: &Arc<DatagramPair>, places: Places) -> Self {
         let (receives, all) = (places.receives as u32, places.buffers() as u32);
         Self {
-            pair: Arc::clone(pair),
+            pair: Some(Arc::clone(pair)),
             places,
             inbox: Inbox::new(places.receives),
             spare: SpareChunks::new(receives..all),
@@ -91,10 +92,9 @@ impl Queue {
         for (number, _) in &self.back {
             self.posted[*number as usize] = true;
         }
-        let taken = self
-            .pair
-            .receive(&self.back, Places::receive_length(limit))
-            .is_ok();
+        let length = Places::receive_length(limit);
+        let pair = self.pair.as_ref();
+        let taken = pair.is_some_and(|pair| pair.receive(&self.back, length).is_ok());
         self.back.clear();
         taken
     }
@@ -119,7 +119,8 @@ impl Queue {
         counts: &mut ReceiveCounts,
     ) -> bool {
         let mut found = [Wc::zeroed(); BATCH];
-        let Ok(count) = self.pair.received().poll(&mut found) else {
+        let Some(pair) = &self.pair else { return false };
+        let Ok(count) = pair.received().poll(&mut found) else {
             return true;
         };
         let mut is_broken = false;
@@ -208,6 +209,13 @@ impl UdRx {
     /// Posts all receives: at the start, and when a queue pair was set up again.
     pub(super) fn restart(&mut self, channel: usize) -> bool {
         self.queues[channel].restart(self.limit)
+    }
+
+    /// Lets go of the device. What has come and was not shown stays to be shown.
+    pub(super) fn release(&mut self) {
+        self.is_off = true;
+        self.queues.iter_mut().for_each(|queue| queue.pair = None);
+        self.peers.clear();
     }
 
     /// Whether a poll would show something; takes what has come.

@@ -37,7 +37,8 @@ pub(crate) struct To {
 
 /// The frames of one channel.
 pub(super) struct Queue {
-    sender: Sender,
+    /// `None` when the device was let go of.
+    sender: Option<Sender>,
     places: Places,
     /// Frames prepared, announced and done so far.
     prepared: u64,
@@ -52,7 +53,7 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn new(sender: Sender, places: Places) -> Self {
         Self {
-            sender,
+            sender: Some(sender),
             places,
             prepared: 0,
             announced: 0,
@@ -72,7 +73,8 @@ impl Queue {
     fn reap(&mut self, counts: &mut SendCounts) -> bool {
         let mut found = [Wc::zeroed(); BATCH];
         loop {
-            let Ok(count) = self.sender.pair().sent().poll(&mut found) else {
+            let Some(sender) = &self.sender else { return false };
+            let Ok(count) = sender.pair().sent().poll(&mut found) else {
                 return true;
             };
             let mut is_broken = false;
@@ -106,8 +108,10 @@ impl Queue {
         if waiting == 0 {
             return true;
         }
-        self.sender.signal_last();
-        let taken = self.sender.announce(handles) as u64;
+        let taken = self.sender.as_mut().map_or(0, |sender| {
+            sender.signal_last();
+            sender.announce(handles) as u64
+        });
         self.announced += taken;
         // What was not taken is lost, as frames may be.
         self.prepared = self.announced;
@@ -120,6 +124,12 @@ impl Queue {
     /// Starts over with an empty queue pair.
     pub(super) fn restart(&mut self) {
         (self.announced, self.done) = (self.prepared, self.prepared);
+    }
+
+    /// Lets go of the queue pair.
+    fn release(&mut self) {
+        self.sender = None;
+        self.restart();
     }
 }
 
@@ -169,6 +179,13 @@ impl UdTx {
         self.is_off || self.is_broken || self.queues.iter().all(|queue| queue.done == queue.prepared)
     }
 
+    /// Lets go of the device: what is posted from now on is lost.
+    pub(super) fn release(&mut self) {
+        self.is_off = true;
+        self.queues.iter_mut().for_each(Queue::release);
+        self.handles = Handles::default();
+    }
+
     /// Announces everything that was prepared: no address handle is in use behind this.
     pub(super) fn announce_all(&mut self) {
         for queue in &mut self.queues {
@@ -206,10 +223,11 @@ impl Transmit for UdTx {
         queue.room = queue.room.checked_sub(1).ok_or(Refused::Full)?;
         queue.posted += 1;
         let id = FrameId(queue.posted);
-        if self.is_off || self.is_broken || !self.handles.has(peer.0) {
+        let is_lost = self.is_off || self.is_broken || !self.handles.has(peer.0);
+        let Some(sender) = queue.sender.as_mut().filter(|_| !is_lost) else {
             self.counts.unresolved += 1;
             return Ok(id);
-        }
+        };
         let place = queue.places.frame(queue.prepared);
         let mut at = place;
         for_each_part(head, body, |bytes| at += self.memory.write_shared(at, bytes));
@@ -220,10 +238,7 @@ impl Transmit for UdTx {
             key: to.key,
         };
         let signalled = count.is_multiple_of(SIGNAL);
-        match queue
-            .sender
-            .prepare(count, (place, at - place), destination, signalled)
-        {
+        match sender.prepare(count, (place, at - place), destination, signalled) {
             Ok(()) => queue.prepared = count,
             Err(_) => self.counts.failed += 1,
         }

@@ -53,7 +53,8 @@ struct Way {
 /// The ways to all peers, by their numbers.
 pub(super) struct Ways {
     list: Vec<Way>,
-    domain: Arc<Domain>,
+    /// `None` when the device was let go of.
+    domain: Option<Arc<Domain>>,
     neighbours: Option<KernelNeighbours>,
     socket: Option<UdpSocket>,
     retired: Vec<(Time, AddressHandle)>,
@@ -67,7 +68,7 @@ impl Ways {
         let interface = port.interface.as_deref().and_then(doorbell_inet::index_of);
         Self {
             list: Vec::new(),
-            domain: Arc::clone(domain),
+            domain: Some(Arc::clone(domain)),
             neighbours: interface.and_then(|index| KernelNeighbours::watch(index).ok()),
             socket: UdpSocket::bind("0.0.0.0:0")
                 .ok()
@@ -193,7 +194,8 @@ impl Ways {
         if !self.is_ready(peer as usize, port) {
             return;
         }
-        if let Ok(handle) = AddressHandle::new(&self.domain, attributes) {
+        let Some(domain) = &self.domain else { return };
+        if let Ok(handle) = AddressHandle::new(domain, attributes) {
             self.list[peer as usize].is_made = true;
             self.retire(peer, Some(handle), now, tx);
         }
@@ -251,10 +253,11 @@ impl Ways {
         Some(to)
     }
 
-    /// Forgets everything.
-    pub(super) fn clear(&mut self) {
+    /// Forgets everything, and lets go of the device.
+    pub(super) fn release(&mut self) {
         self.list.clear();
         self.retired.clear();
+        self.domain = None;
     }
 }
 
