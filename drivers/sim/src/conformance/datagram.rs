@@ -11,11 +11,18 @@ use super::message::pattern;
 
 const CHANNELS: [Channel; 2] = [Channel::Priority, Channel::Data];
 
-/// Makes a test of every check in [`datagram`](crate::conformance::datagram), each over a fresh pair.
+/// Makes a test of every check in [`datagram`](crate::conformance::datagram), each over a fresh pair. With
+/// `list` and the type of a rail, it is a list of them instead, with their names, for programs.
 #[macro_export]
 macro_rules! datagram_conformance {
+    (list $rail:ty) => {
+        $crate::datagram_conformance!(@all [list $rail])
+    };
     ($pair:path) => {
-        $crate::datagram_conformance!(@ $pair,
+        $crate::datagram_conformance!(@all [tests $pair]);
+    };
+    (@all $made:tt) => {
+        $crate::datagram_conformance! { @made $made
             a_frame_arrives_as_it_was_posted
             reserved_room_cannot_fail_and_no_more_is_given
             without_room_nothing_is_posted
@@ -25,9 +32,15 @@ macro_rules! datagram_conformance {
             frames_stay_in_place_until_the_next_poll
             a_kept_frame_leaves_the_ring
             a_peer_that_is_forgotten_can_be_opened_again
-        );
+        }
     };
-    (@ $pair:path, $($check:ident)*) => {
+    (@made [list $rail:ty] $($check:ident)*) => {
+        [$((
+            stringify!($check),
+            $crate::conformance::datagram::$check as fn(&mut $crate::conformance::datagram::Ends<$rail>),
+        )),*]
+    };
+    (@made [tests $pair:path] $($check:ident)*) => {
         $(#[test]
         fn $check() {
             $crate::conformance::datagram::$check(&mut $pair());

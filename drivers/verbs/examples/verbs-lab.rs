@@ -1,0 +1,148 @@
+//! What a test of a real port needs beside `doorbell`: the promises of datagrams, checked over it, and a steady
+//! state between two marks, for strace.
+//!
+//! ```text
+//! verbs-lab conformance verbs:rxe0:1:ud
+//! strace -f -o calls verbs-lab exchange verbs:rxe0:1:ud
+//! ```
+//!
+//! Both open the port twice. Exit status: 0 every promise holds, or every frame came whole; 1 not so; 2 wrong
+//! usage; 3 a rail cannot be used.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use doorbell_fabric::datagram::{Channel, Datagram as _, Receive as _, Transmit as _};
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::message::{Body, PeerIndex};
+use doorbell_fabric::rail::Rail as _;
+use doorbell_fabric::time::Time;
+use doorbell_sim::conformance::datagram::Ends;
+use doorbell_verbs::{UdRail, VerbsConfig};
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["conformance", name] => conformance(name),
+        ["exchange", name] => exchange(name),
+        _ => {
+            eprintln!("verbs-lab: usage: `verbs-lab conformance RAIL` or `verbs-lab exchange RAIL`");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("verbs-lab: {error}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// Two rails over one port that know each other.
+fn ends(name: &str) -> Result<Ends<UdRail>, RailError> {
+    let open = || UdRail::open(&name.parse()?, &VerbsConfig::default());
+    let (a, b) = (open()?, open()?);
+    let lives = [a.incarnation(), b.incarnation()];
+    let began = Instant::now();
+    let mut ends = Ends::connect((a, lives[0]), (b, lives[1]), move |a, b| {
+        let now = since(began);
+        a.progress(now);
+        b.progress(now);
+    });
+    // What is posted before the way is known is lost, and the checks count with a network without faults.
+    while !(ends.a.is_resolved(ends.to_b) && ends.b.is_resolved(ends.to_a)) {
+        let now = since(began);
+        ends.a.progress(now);
+        ends.b.progress(now);
+        assert!(began.elapsed() < KNOWN, "the rails do not find each other");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(ends)
+}
+
+fn since(began: Instant) -> Time {
+    Time::from_nanos(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Checks every promise over a pair of its own, one line for each.
+fn conformance(name: &str) -> Result<bool, RailError> {
+    drop(ends(name)?);
+    let mut all = true;
+    for (what, check) in doorbell_sim::datagram_conformance!(list UdRail) {
+        // A check that fails prints why to the standard error.
+        let done = catch_unwind(AssertUnwindSafe(|| ends(name).map(|mut ends| check(&mut ends))));
+        let holds = matches!(done, Ok(Ok(())));
+        println!("{} {what}", if holds { "holds" } else { "broken" });
+        all &= holds;
+    }
+    Ok(all)
+}
+
+/// Frames of the steady state, and how many are announced together.
+const FRAMES: u32 = 8_000;
+const BATCH: u32 = 16;
+/// Batches between two turns of a rail's own work.
+const TURN: u32 = 125;
+/// Looks for a frame, which take seconds.
+const LOOKS: u32 = 20_000_000;
+/// Both rails are of this machine, so nobody has to be asked for an address.
+const KNOWN: Duration = Duration::from_secs(20);
+
+/// Frames of 64 bytes from one rail to the other in batches, each awaited whole and in order, between two marks
+/// on the standard error.
+fn exchange(name: &str) -> Result<bool, RailError> {
+    let mut ends = ends(name)?;
+    // The first batch is not counted.
+    for number in 0..FRAMES / BATCH + 1 {
+        if number == 1 {
+            eprint!("the steady state begins");
+        }
+        if !batch(&mut ends, number) {
+            println!("batch {number} did not come whole");
+            return Ok(false);
+        }
+        if number % TURN == 0 {
+            let now = Time::ZERO + Duration::from_secs(u64::from(number));
+            ends.a.progress(now);
+            ends.b.progress(now);
+        }
+    }
+    eprint!("the steady state ends: {FRAMES} frames");
+    Ok(true)
+}
+
+fn batch(ends: &mut Ends<UdRail>, number: u32) -> bool {
+    let to: PeerIndex = ends.to_b;
+    let (tx, _) = ends.a.split();
+    if tx.reserve(Channel::Data, BATCH as usize) < BATCH as usize {
+        return false;
+    }
+    for at in 0..BATCH {
+        let body = (number * BATCH + at).to_le_bytes().repeat(16);
+        // One that is not taken does not come either, and that is reported.
+        let _ = tx.post(Channel::Data, to, b"", Body::Bytes(&body));
+    }
+    tx.doorbell();
+    let (_, rx) = ends.b.split();
+    let mut next = number * BATCH;
+    for _ in 0..LOOKS {
+        for at in 0..rx.poll(Channel::Data, BATCH as usize) {
+            let whole = next.to_le_bytes().repeat(16);
+            if rx
+                .frame(Channel::Data, at)
+                .is_none_or(|frame| frame.bytes.to_vec() != whole)
+            {
+                return false;
+            }
+            next += 1;
+        }
+        if next == (number + 1) * BATCH {
+            return true;
+        }
+    }
+    false
+}
