@@ -171,7 +171,12 @@ impl Boots<'_> {
         accelerator: Accelerator,
     ) -> Result<(super::programs::Finished, PathBuf), Stop> {
         let first_root = self.folder.join("first-root.cpio");
-        first_root::write(&first_root, &self.images.get(Image::Guest)?, kernel, run)?;
+        first_root::write(
+            &first_root,
+            &self.images.get(Image::Guest(guest.set))?,
+            kernel,
+            run,
+        )?;
         let folder = Folder::new()?;
         let devices: Vec<String> = guest.devices.iter().map(|words| folder.in_words(words)).collect();
         let devices: Vec<&str> = devices.iter().map(String::as_str).collect();

@@ -50,12 +50,35 @@ const GUEST: [&str; 10] = [
     "xz-utils",
 ];
 
+/// What guests with RDMA devices run beside that: the library with its providers, tools that use them, and
+/// the firewall.
+const RDMA: [&str; 4] = ["ibverbs-providers", "ibverbs-utils", "perftest", "nftables"];
+
+/// A set of programs for guests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Set {
+    /// What every guest has.
+    Plain,
+    /// With libibverbs, and tools that use it.
+    Rdma,
+}
+
+impl Set {
+    fn packages(self) -> Vec<&'static str> {
+        let more: &[&str] = match self {
+            Self::Plain => &[],
+            Self::Rdma => &RDMA,
+        };
+        GUEST.iter().chain(more).copied().collect()
+    }
+}
+
 /// Something that is unpacked into a folder of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Image {
     Qemu(Qemu),
     Kernel(Kernel),
-    Guest,
+    Guest(Set),
 }
 
 /// The images of one cache.
@@ -73,7 +96,7 @@ impl Image {
             Self::Kernel(Kernel::Stable) => "linux-stable".to_owned(),
             Self::Kernel(Kernel::Newest) => "linux-newest".to_owned(),
             // With other packages it is another image.
-            Self::Guest => format!("guest-{}-{:08x}", host.suite, crc32(&GUEST.join(" "))),
+            Self::Guest(set) => format!("guest-{}-{:08x}", host.suite, crc32(&set.packages().join(" "))),
         }
     }
 
@@ -84,7 +107,7 @@ impl Image {
             Self::Qemu(Qemu::Q11) => vec!["trixie", "trixie-backports"],
             Self::Kernel(Kernel::Stable) => vec!["bookworm-backports"],
             Self::Kernel(Kernel::Newest) => vec!["trixie-backports"],
-            Self::Guest => vec![&host.suite],
+            Self::Guest(_) => vec![&host.suite],
         }
     }
 }
@@ -138,7 +161,7 @@ impl<'a> Images<'a> {
         let from = suites.last().copied().unwrap_or_default();
         match image {
             Image::Qemu(_) => apt.fetch_with_needs(from, &["qemu-system-x86"]),
-            Image::Guest => apt.fetch_with_needs(from, &GUEST),
+            Image::Guest(set) => apt.fetch_with_needs(from, &set.packages()),
             Image::Kernel(_) => {
                 let shown = apt.cache(&["show", "--no-all-versions", "linux-image-amd64"])?;
                 let version = version(&shown).ok_or_else(|| {
@@ -229,8 +252,10 @@ mod tests {
             suite: "trixie".to_owned(),
             fetching: String::new(),
         };
-        assert_eq!(Image::Guest.suites(&host), ["trixie"]);
-        assert!(Image::Guest.name(&host).starts_with("guest-trixie-"));
+        let [plain, rdma] = [Set::Plain, Set::Rdma].map(Image::Guest);
+        assert_eq!(plain.suites(&host), ["trixie"]);
+        assert!(plain.name(&host).starts_with("guest-trixie-"));
+        assert_ne!(plain.name(&host), rdma.name(&host), "of other packages");
         assert_eq!(crc32("123456789"), 0xcbf4_3926);
     }
 }

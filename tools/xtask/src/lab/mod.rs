@@ -42,7 +42,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::boot::Verdict;
 use self::boot::{Boots, may_have_kvm};
 use self::host::Host;
-use self::images::{Image, Images};
+use self::images::{Image, Images, Set};
 use self::programs::Programs;
 use self::qemu::{Accelerator, with_own_loader};
 use self::scenarios::{SCENARIOS, Scenario};
@@ -178,7 +178,9 @@ fn all(
     let programs = Programs::new(logs.clone(), Duration::from_secs(60 * options.limit))?;
     let host = Host::read(&programs)?;
     let images = Images::new(&programs, &host, &cache);
-    let guest = images.get(Image::Guest)?;
+    let sets = chosen.iter().flat_map(|scenario| scenario.guests);
+    let set = sets.map(|guest| guest.set).next().unwrap_or(Set::Plain);
+    let guest = images.get(Image::Guest(set))?;
     let tested = match &options.program {
         Some(program) => program.canonicalize().map_err(Error::file("find", program))?,
         None => build(workspace)?,
