@@ -1,5 +1,5 @@
-//! What a test of a real port needs beside `doorbell`: the promises of datagrams, checked over it, and a steady
-//! state between two marks, for strace.
+//! What a test of a real port needs beside `doorbell`: the promises of datagrams, checked over it, and a
+//! steady state between two marks, for strace.
 //!
 //! ```text
 //! verbs-lab conformance verbs:rxe0:1:ud
@@ -89,11 +89,11 @@ const BATCH: u32 = 16;
 const TURN: u32 = 125;
 /// Looks for a frame, which take seconds.
 const LOOKS: u32 = 20_000_000;
-/// Both rails are of this machine, so nobody has to be asked for an address.
+/// Both rails are of this machine, so no neighbour has to answer.
 const KNOWN: Duration = Duration::from_secs(20);
 
-/// Frames of 64 bytes from one rail to the other in batches, each awaited whole and in order, between two marks
-/// on the standard error.
+/// Frames of 64 bytes from one rail to the other in batches, each awaited whole and in order, between two
+/// marks on the standard error.
 fn exchange(name: &str) -> Result<bool, RailError> {
     let mut ends = ends(name)?;
     // The first batch is not counted.

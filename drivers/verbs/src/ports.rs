@@ -10,8 +10,8 @@ use crate::error::VerbsError;
 use crate::gid::{self, Entry, Gid, Kind, Published, Ranked};
 use crate::sys::{DeviceAttr, GidEntry, Listed, Open, PortAttr, numbers};
 
-/// Most entries of a device's table of GIDs that are read. The kernel takes the length of what it may write as
-/// a number of 16 bits, and refuses one that it has not room for.
+/// Most entries of a device's table of GIDs that are read. The kernel takes the length of what it may write
+/// as a number of 16 bits, and refuses a longer one.
 const TABLE: usize = u16::MAX as usize / size_of::<GidEntry>();
 /// Most partitions of a port that are read.
 const PARTITIONS: u16 = 128;

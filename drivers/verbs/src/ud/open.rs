@@ -138,7 +138,7 @@ pub(super) fn start(pair: &DatagramPair, port: &Port, key: u32) -> Result<(), Ve
         pair.modify(attributes, numbers::HAS_STATE | mask)
     };
     step(numbers::RESET, &|_| (), 0)?;
-    // Some devices leave completions of before where they are, which would be taken for those of new requests.
+    // Some devices leave completions of before where they are: they would be taken for those of new requests.
     pair.sent().empty();
     pair.received().empty();
     step(

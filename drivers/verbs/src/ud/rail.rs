@@ -103,8 +103,8 @@ pub struct UdRail {
     config: VerbsConfig,
 }
 
-/// What a rail has of its device, beside what its halves have. Whoever takes a device away may have to wait
-/// until all of it was let go of.
+/// What a rail has of its device, beside what its halves have. The deletion of a device may wait until
+/// all of it was let go of.
 struct Device {
     pairs: [Arc<DatagramPair>; 2],
     channel: Arc<Channel>,

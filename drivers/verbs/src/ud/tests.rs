@@ -276,7 +276,7 @@ fn a_device_that_fails_or_goes_ends_the_rail() {
             true => two.benches[0].unplug(),
         }
         assert_eq!(Two::events(&mut two.a, 100), [EventKind::DeviceGone]);
-        // Who deletes a device waits until nothing is left of it.
+        // The deletion of a device waits until nothing is left of it.
         assert_eq!(model::outcome(&two.benches[0].name).1, 0, "objects of the device");
         assert_eq!(Two::events(&mut two.a, 200), []);
         assert!(matches!(two.a.arm().unwrap(), Armed::Sleep(_)));
