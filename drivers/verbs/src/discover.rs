@@ -10,6 +10,7 @@ use doorbell_inet::{frame_capabilities, unusable};
 use crate::config::VerbsConfig;
 use crate::error::VerbsError;
 use crate::gid::Published;
+use crate::nearest;
 use crate::ports::{self, Port, Tree};
 use crate::sys::{LIBRARY, Library, Listed};
 use crate::ud::open::Source;
@@ -31,18 +32,10 @@ fn library() -> Result<Library, VerbsError> {
 pub(crate) fn source(name: &RailName) -> Result<Source, RailError> {
     let tree = Tree::default();
     if tree.device_files().is_empty() {
-        return Err(no_devices(name));
+        return Err(nearest::no_devices(name));
     }
     let library = library().map_err(|error| rejected_by(name, &error))?;
     Ok(Source { library, tree })
-}
-
-fn no_devices(name: &RailName) -> RailError {
-    unusable(
-        name,
-        "the kernel has no RDMA device here (/sys/class/infiniband_verbs is empty or not there)",
-        "load its driver and ib_uverbs, or use udp; for tests: modprobe rdma_rxe, rdma link add rxe0 type rxe netdev eth0",
-    )
 }
 
 /// The device of this name in the library's list.
@@ -184,7 +177,9 @@ fn candidate(name: RailName, port: &Port) -> Candidate {
 }
 
 fn facts(candidate: Candidate, port: &Port) -> Candidate {
-    let mut candidate = candidate.fact("link", port.link.name());
+    let mut candidate = candidate
+        .fact("state", port.state())
+        .fact("link", port.link.name());
     if let Some(interface) = &port.interface {
         candidate = candidate.fact("interface", interface);
     }
@@ -254,13 +249,9 @@ impl Driver for VerbsDriver {
         Ok(told.collect())
     }
 
-    /// A name that is no port of a device is refused with how names look.
+    /// A name that is no port of a device is refused with the reason and the nearest name that is one.
     fn named(&self, name: &RailName) -> Option<Candidate> {
-        let refused = match crate::name::PortName::of(name) {
-            Err(error) => error,
-            Ok(_) if Tree::default().device_files().is_empty() => no_devices(name),
-            Ok(_) => return None,
-        };
+        let refused = nearest::refuse(&Tree::default(), name)?;
         Some(doorbell_inet::rejected(name.clone(), refused))
     }
 }

@@ -17,6 +17,7 @@
 //! | `gid` | GIDs by rank, and the pair of them that two ports use |
 //! | `address` | what a rail publishes |
 //! | `name`, `config` | names and settings |
+//! | `nearest` | names that mean nothing here, and which name was meant |
 //! | `ud` | datagrams |
 //!
 //! Reference: verbs; InfiniBand Architecture Specification, volume 1; RoCE v2 annex (A17).
@@ -28,6 +29,7 @@ mod discover;
 mod error;
 pub mod gid;
 mod name;
+mod nearest;
 mod ports;
 #[allow(unsafe_code)]
 mod sys;
@@ -36,4 +38,5 @@ mod ud;
 pub use config::VerbsConfig;
 pub use discover::VerbsDriver;
 pub use error::VerbsError;
+pub use ports::Tree;
 pub use ud::{ReceiveCounts, SendCounts, UdRail, UdRx, UdStats, UdTx};

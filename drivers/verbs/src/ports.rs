@@ -25,7 +25,7 @@ fn link_of(number: u8) -> Link {
 
 /// Where the system describes devices: `/sys` but in tests.
 #[derive(Clone, Debug)]
-pub(crate) struct Tree(PathBuf);
+pub struct Tree(PathBuf);
 
 impl Default for Tree {
     fn default() -> Self {
@@ -34,13 +34,15 @@ impl Default for Tree {
 }
 
 impl Tree {
-    #[cfg(test)]
-    pub(crate) fn at(root: &Path) -> Self {
+    /// Returns the tree below another folder, which has `class/infiniband` and `class/infiniband_verbs`.
+    #[must_use]
+    pub fn at(root: &Path) -> Self {
         Self(root.to_owned())
     }
 
     /// The device files that exist, by name: `uverbs0`. Without one there is nothing to load a library for.
-    pub(crate) fn device_files(&self) -> Vec<String> {
+    #[must_use]
+    pub fn device_files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.join("class/infiniband_verbs"));
         let names = entries.into_iter().flatten().flatten();
         let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -50,13 +52,56 @@ impl Tree {
     }
 
     /// The device of a device file.
-    pub(crate) fn device_of(&self, file: &str) -> Option<String> {
+    #[must_use]
+    pub fn device_of(&self, file: &str) -> Option<String> {
         self.text(format!("class/infiniband_verbs/{file}/ibdev"))
     }
 
     /// Whether the device file is still there.
     pub(crate) fn has_file(&self, file: &str) -> bool {
         self.0.join("class/infiniband_verbs").join(file).exists()
+    }
+
+    /// The device file of a device.
+    #[must_use]
+    pub fn file_of(&self, device: &str) -> Option<String> {
+        let mut files = self.device_files().into_iter();
+        files.find(|file| self.device_of(file).as_deref() == Some(device))
+    }
+
+    /// Every device of the kernel's that programs can drive, in order.
+    #[must_use]
+    pub fn devices(&self) -> Vec<String> {
+        let files = self.device_files();
+        let mut devices: Vec<String> = files.iter().filter_map(|file| self.device_of(file)).collect();
+        devices.sort_unstable();
+        devices
+    }
+
+    /// The ports of a device, in order; the first one where the system does not list them.
+    #[must_use]
+    pub fn ports_of(&self, device: &str) -> Vec<u8> {
+        let entries = std::fs::read_dir(self.0.join(self.device(device).join("ports")));
+        let names = entries.into_iter().flatten().flatten();
+        let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut ports: Vec<u8> = names.filter_map(|name| name.parse().ok()).collect();
+        ports.sort_unstable();
+        if ports.is_empty() { vec![1] } else { ports }
+    }
+
+    /// Every port of every device.
+    #[must_use]
+    pub fn ports(&self) -> Vec<(String, u8)> {
+        let of = |device: String| {
+            let ports = self.ports_of(&device);
+            ports.into_iter().map(move |port| (device.clone(), port))
+        };
+        self.devices().into_iter().flat_map(of).collect()
+    }
+
+    /// The speed of a port, in the system's words: `100 Gb/sec (4X EDR)`.
+    pub(crate) fn speed(&self, device: &str, port: u8) -> Option<String> {
+        self.text(self.device(device).join(format!("ports/{port}/rate")))
     }
 
     fn device(&self, device: &str) -> PathBuf {
@@ -70,7 +115,8 @@ impl Tree {
     }
 
     /// The network interface that a port stands on.
-    pub(crate) fn interface(&self, device: &str, port: u8) -> Option<String> {
+    #[must_use]
+    pub fn interface(&self, device: &str, port: u8) -> Option<String> {
         let folder = self.device(device);
         let parent = self.text(folder.join("parent"));
         let entries = std::fs::read_dir(self.0.join(folder.join("device/net"))).ok();
@@ -185,59 +231,93 @@ impl Port {
 
     /// Why no datagram can pass, and what to do; `None` where one can.
     pub(crate) fn reason(&self) -> Option<(String, String)> {
+        let reasons = [
+            Self::reason_of_state,
+            Self::reason_of_gids,
+            Self::reason_of_partition,
+            Self::reason_of_mtu,
+        ];
+        reasons.into_iter().find_map(|reason| reason(self))
+    }
+
+    /// The name of its state, as the subnet manager's tools have it.
+    pub(crate) fn state(&self) -> &'static str {
+        match self.attributes.state {
+            numbers::PORT_DOWN => "DOWN",
+            numbers::PORT_INIT => "INIT",
+            numbers::PORT_ARMED => "ARMED",
+            numbers::PORT_ACTIVE => "ACTIVE",
+            numbers::PORT_ACTIVE_DEFER => "ACTIVE (deferred)",
+            _ => "unknown",
+        }
+    }
+
+    /// Why its state lets nothing pass, and what to do.
+    pub(crate) fn reason_of_state(&self) -> Option<(String, String)> {
         let state = self.attributes.state;
+        if matches!(state, numbers::PORT_ACTIVE | numbers::PORT_ACTIVE_DEFER) {
+            return None;
+        }
         let interface = self.interface.as_deref().unwrap_or("its interface");
-        if !matches!(state, numbers::PORT_ACTIVE | numbers::PORT_ACTIVE_DEFER) {
-            return Some(match (self.link, state) {
-                (Link::Ethernet, _) => (
-                    format!("the port is down, as {interface} is down or has no carrier"),
-                    format!("set it up: ip link set {interface} up"),
-                ),
-                (Link::InfiniBand, numbers::PORT_INIT) => (
-                    "the port is in state INIT: no subnet manager has configured it".to_owned(),
-                    "start one on this subnet (opensm), or look at the one of the switch".to_owned(),
-                ),
-                (Link::InfiniBand, numbers::PORT_ARMED) => (
-                    "the port is in state ARMED: the subnet manager has not activated it".to_owned(),
-                    "look at the subnet manager's log".to_owned(),
-                ),
-                (Link::InfiniBand, _) => (
-                    "the port is down: there is no cable, or nothing at its other end".to_owned(),
-                    "connect it, and look at ibstat".to_owned(),
-                ),
-            });
+        Some(match (self.link, state) {
+            (Link::Ethernet, _) => (
+                format!("the port is down, as {interface} is down or has no carrier"),
+                format!("set it up: `ip link set {interface} up`"),
+            ),
+            (Link::InfiniBand, numbers::PORT_INIT) => (
+                "the port is in state INIT: no subnet manager has configured it".to_owned(),
+                "start one on this subnet (opensm), or look at the one of the switch".to_owned(),
+            ),
+            (Link::InfiniBand, numbers::PORT_ARMED) => (
+                "the port is in state ARMED: the subnet manager has not activated it".to_owned(),
+                "look at the subnet manager's log".to_owned(),
+            ),
+            (Link::InfiniBand, _) => (
+                "the port is down: there is no cable, or nothing at its other end".to_owned(),
+                "connect it, and look at ibstat".to_owned(),
+            ),
+        })
+    }
+
+    /// Why no GID can be used, and what to do.
+    pub(crate) fn reason_of_gids(&self) -> Option<(String, String)> {
+        if !self.gids.usable.is_empty() {
+            return None;
         }
-        if self.gids.usable.is_empty() {
-            let why = self.gids.unusable.first().map(|first| {
-                let Published { gid, .. } = first.entry.published;
-                format!("no GID can be used: {gid} {}", first.reason)
-            });
-            return Some((
-                why.unwrap_or_else(|| "its table of GIDs is empty".to_owned()),
-                match self.link {
-                    Link::Ethernet => {
-                        format!("give {interface} an address: ip address add 192.0.2.1/24 dev {interface}")
-                    }
-                    Link::InfiniBand => "look at the subnet manager's log".to_owned(),
-                },
-            ));
-        }
-        if self.partition.is_none() {
-            return Some((
+        let interface = self.interface.as_deref().unwrap_or("its interface");
+        let why = self.gids.unusable.first().map(|first| {
+            let Published { gid, .. } = first.entry.published;
+            format!("no GID can be used: {gid} {}", first.reason)
+        });
+        let reason = why.unwrap_or_else(|| "its table of GIDs is empty".to_owned());
+        let remedy = match self.link {
+            Link::Ethernet => {
+                format!("give {interface} an address: `ip address add 192.0.2.1/24 dev {interface}`")
+            }
+            Link::InfiniBand => "look at the subnet manager's log".to_owned(),
+        };
+        Some((reason, remedy))
+    }
+
+    /// Why it has no partition, and what to do.
+    pub(crate) fn reason_of_partition(&self) -> Option<(String, String)> {
+        self.partition.is_none().then(|| {
+            (
                 "its table of partitions is empty".to_owned(),
                 "have the subnet manager put the port into one".to_owned(),
-            ));
-        }
-        if self.mtu().is_none() {
-            return Some((
-                format!(
-                    "it reports the MTU number {}, which there is not",
-                    self.attributes.active_mtu
-                ),
+            )
+        })
+    }
+
+    /// Why the length of packets is not known, and what to do.
+    pub(crate) fn reason_of_mtu(&self) -> Option<(String, String)> {
+        self.mtu().is_none().then(|| {
+            let number = self.attributes.active_mtu;
+            (
+                format!("it reports the MTU number {number}, which there is not"),
                 "update the device's firmware and its provider".to_owned(),
-            ));
-        }
-        None
+            )
+        })
     }
 }
 
@@ -371,4 +451,70 @@ fn of_files(open: &Open, (device, port): (&str, u8), length: usize, tree: &Tree)
 /// The address of an IP network that a GID is, if it is one.
 pub(crate) fn ip_of(published: &Published) -> Option<IpAddr> {
     (published.kind != Kind::InfiniBand).then(|| published.gid.address())
+}
+
+#[cfg(test)]
+pub(crate) mod fake {
+    use std::fs;
+
+    use super::Tree;
+
+    /// A tree of devices in a folder.
+    pub(crate) struct Fake(tempfile::TempDir);
+
+    impl Fake {
+        pub(crate) fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        /// One with soft-RoCE on an interface.
+        pub(crate) fn rxe(interface: &str) -> Self {
+            let fake = Self::new();
+            fake.device("rxe0", 0, &[1]);
+            fake.file("class/infiniband/rxe0/parent", interface);
+            fake
+        }
+
+        pub(crate) fn tree(&self) -> Tree {
+            Tree::at(self.0.path())
+        }
+
+        pub(crate) fn file(&self, path: &str, text: &str) {
+            let path = self.0.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        pub(crate) fn device(&self, name: &str, number: u32, ports: &[u8]) {
+            self.file(&format!("class/infiniband_verbs/uverbs{number}/ibdev"), name);
+            for port in ports {
+                let rate = format!("class/infiniband/{name}/ports/{port}/rate");
+                self.file(&rate, "2.5 Gb/sec (1X SDR)\n");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fake::Fake;
+
+    #[test]
+    fn the_tree_lists_devices_with_their_ports_interfaces_and_speeds() {
+        let fake = Fake::rxe("eth0");
+        fake.device("mlx5_0", 3, &[2, 1]);
+        let tree = fake.tree();
+        assert_eq!(tree.device_files(), ["uverbs0", "uverbs3"]);
+        assert_eq!(tree.devices(), ["mlx5_0", "rxe0"]);
+        let ports = [
+            ("mlx5_0".to_owned(), 1),
+            ("mlx5_0".to_owned(), 2),
+            ("rxe0".to_owned(), 1),
+        ];
+        assert_eq!(tree.ports(), ports);
+        assert_eq!(tree.file_of("mlx5_0").as_deref(), Some("uverbs3"));
+        assert_eq!(tree.interface("rxe0", 1).as_deref(), Some("eth0"));
+        assert_eq!(tree.speed("rxe0", 1).as_deref(), Some("2.5 Gb/sec (1X SDR)"));
+        assert!(tree.file_of("rxe1").is_none() && tree.interface("mlx5_0", 1).is_none());
+    }
 }

@@ -11,7 +11,6 @@ numbers! {
     TRANSPORT_USNIC: c_int as IBV_TRANSPORT_USNIC = 2;
     TRANSPORT_USNIC_UDP: c_int as IBV_TRANSPORT_USNIC_UDP = 3;
     LINK_LAYER_ETHERNET: u8 as IBV_LINK_LAYER_ETHERNET = 2;
-    #[cfg(test)]
     PORT_DOWN: c_int as IBV_PORT_DOWN = 1;
     PORT_INIT: c_int as IBV_PORT_INIT = 2;
     PORT_ARMED: c_int as IBV_PORT_ARMED = 3;

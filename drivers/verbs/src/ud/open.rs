@@ -14,6 +14,7 @@ use crate::config::VerbsConfig;
 use crate::discover;
 use crate::error::VerbsError;
 use crate::name::{PortName, Service};
+use crate::nearest;
 use crate::ports::{self, Port, Tree};
 use crate::sys::{Channel, DatagramPair, Domain, Library, Open, QpAttr, Registered, Sender, Sizes, numbers};
 
@@ -45,11 +46,7 @@ pub(super) fn open(name: &RailName, config: &VerbsConfig, source: &Source) -> Re
     config.check(name)?;
     let wanted = PortName::of(name)?;
     if wanted.service != Service::Datagrams {
-        return Err(unusable(
-            name,
-            "reliable connections are not built",
-            format!("name verbs:{}:{}:ud", wanted.device, wanted.port),
-        ));
+        return Err(nearest::without_connections(name, &wanted));
     }
     let failed = |error: VerbsError| discover::rejected_by(name, &error);
     let listed = discover::listed(&source.library, &wanted.device).map_err(failed)?;
