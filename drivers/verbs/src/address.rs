@@ -45,7 +45,7 @@ const ITEM: usize = size_of::<Item>();
 const _: () = assert!(HEAD == 24 && ITEM == 18 && HEAD + PUBLISHED * ITEM <= 256);
 
 /// Highest number of a queue pair.
-const PAIR_MOST: u32 = 0x00ff_ffff;
+pub(crate) const PAIR_MOST: u32 = 0x00ff_ffff;
 
 /// Where a rail's datagrams arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,22 +4,28 @@ use std::sync::{Mutex, PoisonError};
 
 use doorbell_fabric::discover::{Candidate, Driver};
 use doorbell_fabric::error::RailError;
+use doorbell_fabric::gid::Link;
 use doorbell_fabric::name::RailName;
 use doorbell_inet::{frame_capabilities, unusable};
 
 use crate::config::VerbsConfig;
 use crate::error::VerbsError;
-use crate::gid::Published;
+use crate::gid::{Entry, Published};
+use crate::inspect::{self, DeviceFacts};
 use crate::nearest;
 use crate::ports::{self, Port, Tree};
 use crate::sys::{LIBRARY, Library, Listed};
+use crate::ud;
 use crate::ud::open::Source;
 
 /// The library of this process, once it was loaded.
 static LOADED: Mutex<Option<Library>> = Mutex::new(None);
 
+/// What to do about a GID that is not there.
+pub(crate) const OTHER_INDEX: &str = "set verbs.gid_index to one of the table, or to auto";
+
 /// The process's library, loaded at the first call.
-fn library() -> Result<Library, VerbsError> {
+pub(crate) fn library() -> Result<Library, VerbsError> {
     let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(library) = &*loaded {
         return Ok(library.clone());
@@ -76,7 +82,7 @@ pub(crate) fn rejected_for(name: &RailName, error: &VerbsError, bytes: usize) ->
     unusable(name, error.to_string(), remedy)
 }
 
-fn remedy(error: &VerbsError) -> &'static str {
+pub(crate) fn remedy(error: &VerbsError) -> &'static str {
     match error {
         VerbsError::Library { .. } => {
             "install libibverbs and the providers (Debian: libibverbs1, ibverbs-providers)"
@@ -109,102 +115,200 @@ pub struct VerbsDriver {
 }
 
 impl VerbsDriver {
-    fn ports_of(&self, library: &Library, listed: &Listed, tree: &Tree) -> Vec<Candidate> {
-        let whole = |reason: String, remedy: String| {
-            let name = rail_name(&listed.name, 1);
-            name.map(|name| vec![Candidate::rejected(name, reason, remedy)])
-                .unwrap_or_default()
-        };
+    fn ports_of(&self, library: &Library, listed: &Listed, tree: &Tree) -> Vec<Found> {
+        let whole = |reason: String, remedy: String| Found::refused(&listed.name, &reason, &remedy);
         if let Some((reason, remedy)) = ports::reason_of_device(listed) {
             return whole(reason, remedy);
         }
         let opened = library.open(&listed.name).and_then(|open| {
-            let attributes = open.attributes()?;
-            let count = ports::count(&listed.name, &attributes)?;
-            Ok((open, attributes, count))
+            let device = inspect::device_facts(&open)?;
+            Ok((open, device))
         });
-        let (open, attributes, count) = match opened {
+        let (open, device) = match opened {
             Ok(opened) => opened,
             Err(error) => return whole(error.to_string(), remedy(&error).to_owned()),
         };
-        let firmware: String = attributes
-            .fw_ver
-            .iter()
-            .map(|byte| char::from(*byte as u8))
-            .take_while(|byte| *byte != '\0')
-            .collect();
-        let each = (1..=count).filter_map(|number| {
+        let each = (1..=device.ports).filter_map(|number| {
             let name = rail_name(&listed.name, number)?;
             let found = Port::look(&open, number, tree);
             let found = found.map_err(|error| (error.to_string(), remedy(&error).to_owned()));
             let port = found.and_then(|port| {
-                let hint = "set verbs.gid_index to one of the table";
                 port.only(self.config.gid_index)
-                    .map_err(|reason| (reason, hint.to_owned()))
+                    .map_err(|reason| (reason, OTHER_INDEX.to_owned()))
             });
-            Some(match port {
-                Ok(port) => candidate(name, &port).fact("firmware", &firmware),
+            let candidate = match port {
+                Ok(port) => {
+                    let speed = tree.speed(&listed.name, number);
+                    candidate(name, &port, speed, &self.config)
+                }
                 Err((reason, remedy)) => Candidate::rejected(name, reason, remedy),
+            };
+            Some(Found {
+                candidate: of_device(candidate, &device, tree.place(&listed.name)),
+                card: device.card_guid.clone(),
             })
         });
-        let (numa, bus) = tree.place(&listed.name);
-        let placed = each.map(|candidate| {
-            let candidate = match &bus {
-                Some(bus) => candidate.fact("bus", bus),
-                None => candidate,
-            };
-            match &numa {
-                Some(numa) => candidate.fact("numa", numa),
-                None => candidate,
-            }
-        });
-        placed.collect()
+        each.collect()
     }
+
+    /// Every port of the devices that the library lists, and every device of the kernel that it does not.
+    fn found(&self, library: &Library, tree: &Tree) -> Result<Vec<Candidate>, VerbsError> {
+        let devices = library.devices()?;
+        let mut all: Vec<Found> = Vec::new();
+        for listed in &devices.list {
+            all.extend(self.ports_of(library, listed, tree));
+        }
+        let said = [library.said.as_str(), devices.said.as_str()];
+        let said: Vec<&str> = said.into_iter().filter(|said| !said.is_empty()).collect();
+        let said = said.join("; ");
+        for device in tree.devices() {
+            if devices.list.iter().all(|listed| listed.name != device) {
+                let reason = format!("no provider of {} drives it", library.file.display());
+                let remedy = "install its provider (Debian: ibverbs-providers)";
+                all.extend(Found::refused(&device, &reason, remedy));
+            }
+        }
+        let version = format!("{}, version {}", library.file.display(), library.version);
+        let told = cards(all).into_iter().map(|candidate| match said.as_str() {
+            "" => candidate.fact("library", &version),
+            said => candidate.fact("library", &version).fact("library-prints", said),
+        });
+        Ok(told.collect())
+    }
+}
+
+/// A candidate, and the card that it is on.
+struct Found {
+    candidate: Candidate,
+    /// Its GUID; empty where it is not known.
+    card: String,
+}
+
+impl Found {
+    /// A device that cannot be used as a whole, by the name of its first port.
+    fn refused(device: &str, reason: &str, remedy: &str) -> Vec<Self> {
+        let refused = |name| Self {
+            candidate: Candidate::rejected(name, reason, remedy),
+            card: String::new(),
+        };
+        rail_name(device, 1).map(refused).into_iter().collect()
+    }
+}
+
+/// Adds to each port which others are of its card: they share its bandwidth, and fail with it.
+fn cards(all: Vec<Found>) -> Vec<Candidate> {
+    let places: Vec<(String, RailName)> = all
+        .iter()
+        .map(|found| (found.card.clone(), found.candidate.rail.clone()))
+        .collect();
+    let with = |found: Found| {
+        let others = places
+            .iter()
+            .filter(|(card, rail)| *card == found.card && *rail != found.candidate.rail)
+            .map(|(_, rail)| rail.to_string());
+        let others: Vec<String> = others.collect();
+        if found.card.is_empty() || others.is_empty() {
+            return found.candidate;
+        }
+        found.candidate.fact("same-card", others.join(" "))
+    };
+    all.into_iter().map(with).collect()
 }
 
 fn rail_name(device: &str, port: u8) -> Option<RailName> {
     format!("verbs:{device}:{port}:ud").parse().ok()
 }
 
-fn candidate(name: RailName, port: &Port) -> Candidate {
+fn candidate(name: RailName, port: &Port, speed: Option<String>, config: &VerbsConfig) -> Candidate {
     let candidate = match (port.reason(), port.mtu()) {
-        (None, Some(mtu)) => Candidate::usable(name, frame_capabilities(mtu, crate::ud::ESTIMATE)),
+        (None, Some(mtu)) => Candidate::usable(name, frame_capabilities(mtu, ud::ESTIMATE)),
         (Some((reason, remedy)), _) => Candidate::rejected(name, reason, remedy),
         (None, None) => Candidate::rejected(name, "it has no MTU", "look at the device's driver"),
     };
-    let candidate = candidate.only_when_named("an open rail can be reached by its network");
-    facts(candidate, port)
-}
-
-fn facts(candidate: Candidate, port: &Port) -> Candidate {
-    let mut candidate = candidate
+    let candidate = candidate
+        .only_when_named("an open rail can be reached by its network")
         .fact("state", port.state())
         .fact("link", port.link.name());
-    if let Some(interface) = &port.interface {
-        candidate = candidate.fact("interface", interface);
+    let candidate = with(candidate, "speed", speed);
+    let candidate = with(candidate, "interface", port.interface.as_ref());
+    of_port(gids(candidate, port), port, config)
+}
+
+/// Adds a fact that is known.
+fn with(candidate: Candidate, name: &'static str, value: Option<impl ToString>) -> Candidate {
+    match value {
+        Some(value) => candidate.fact(name, value.to_string()),
+        None => candidate,
     }
-    if let Some(mtu) = port.mtu() {
-        candidate = candidate.fact("mtu", format!("{mtu} bytes"));
-    }
-    if let Some((index, key)) = port.partition {
-        candidate = candidate.fact("partition", format!("{key:#06x} (index {index})"));
-    }
-    if port.attributes.lid != 0 {
-        candidate = candidate.fact("lid", port.attributes.lid);
-    }
-    for entry in &port.gids.usable {
-        let Published { gid, kind, .. } = entry.published;
-        candidate = candidate.fact(
-            "gid",
-            format!("{} {gid} ({kind}, {})", entry.index, entry.interface),
+}
+
+/// Adds what a rail over a port uses.
+fn of_port(candidate: Candidate, port: &Port, config: &VerbsConfig) -> Candidate {
+    let partition = port
+        .partition
+        .map(|(index, key)| format!("{key:#06x} (index {index})"));
+    let mut candidate = with(candidate, "partition", partition);
+    if port.link == Link::InfiniBand {
+        let prefix = port.gids.usable.first();
+        let prefix = prefix.map(|entry| inspect::subnet_prefix(entry.published.gid));
+        candidate = with(
+            candidate.fact("lid", port.attributes.lid),
+            "subnet-prefix",
+            prefix,
         );
+    }
+    let Some(mtu) = port.mtu() else {
+        return candidate;
+    };
+    let locked = ud::locked(config, mtu).div_ceil(1024);
+    candidate
+        .fact("mtu", format!("{mtu} bytes"))
+        .fact(
+            "inline",
+            format!(
+                "up to {} bytes, where the device grants them",
+                ud::INLINE.min(mtu)
+            ),
+        )
+        .fact("locks", format!("{locked} KiB"))
+}
+
+/// Adds what the device reports, and where it is.
+fn of_device(
+    candidate: Candidate,
+    device: &DeviceFacts,
+    (numa, bus): (Option<String>, Option<String>),
+) -> Candidate {
+    let candidate = with(with(candidate, "bus", bus), "numa", numa);
+    let provider = device.provider.as_ref().and_then(|file| file.file_name());
+    let provider = provider.map(|name| name.to_string_lossy().into_owned());
+    let known = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+    let candidate = with(candidate, "provider", provider);
+    let candidate = with(candidate, "firmware", known(&device.firmware));
+    let candidate = with(candidate, "node-guid", known(&device.node_guid));
+    with(candidate, "card-guid", known(&device.card_guid))
+}
+
+/// Adds the table of GIDs in order of preference, with the reason of each place.
+fn gids(mut candidate: Candidate, port: &Port) -> Candidate {
+    let shown = |entry: &Entry| {
+        let Published { gid, kind, .. } = entry.published;
+        let on = match entry.interface.as_str() {
+            "" => String::new(),
+            interface => format!(", {interface}"),
+        };
+        format!("{} {gid} ({kind}{on})", entry.index)
+    };
+    for (at, entry) in port.gids.usable.iter().enumerate() {
+        let place = match port.gids.behind(at) {
+            None => "the first choice".to_owned(),
+            Some(why) => format!("not the first choice: {why}"),
+        };
+        candidate = candidate.fact("gid", format!("{}, {place}", shown(entry)));
     }
     for unusable in &port.gids.unusable {
-        let Published { gid, kind, .. } = unusable.entry.published;
-        candidate = candidate.fact(
-            "gid not used",
-            format!("{} {gid} ({kind}): it {}", unusable.entry.index, unusable.reason),
-        );
+        let text = format!("{}: it {}", shown(&unusable.entry), unusable.reason);
+        candidate = candidate.fact("gid-not-used", text);
     }
     candidate
 }
@@ -216,42 +320,113 @@ impl Driver for VerbsDriver {
 
     fn probe(&self) -> Result<Vec<Candidate>, RailError> {
         let tree = Tree::default();
-        let files = tree.device_files();
-        if files.is_empty() {
+        if tree.device_files().is_empty() {
             return Ok(Vec::new());
         }
         let kind: RailName = "verbs".parse()?;
-        let library = library().map_err(|error| rejected_by(&kind, &error))?;
-        let devices = library.devices().map_err(|error| rejected_by(&kind, &error))?;
-        let mut all: Vec<Candidate> = Vec::new();
-        for listed in &devices.list {
-            all.extend(self.ports_of(&library, listed, &tree));
-        }
-        // Devices of the kernel that no provider drives.
-        for device in files.iter().filter_map(|file| tree.device_of(file)) {
-            if devices.list.iter().all(|listed| listed.name != device) {
-                let said = if devices.said.is_empty() {
-                    String::new()
-                } else {
-                    format!(" ({})", devices.said)
-                };
-                all.extend(rail_name(&device, 1).map(|name| {
-                    let reason = format!("no provider of {} drives it{said}", library.file.display());
-                    Candidate::rejected(name, reason, "install its provider (Debian: ibverbs-providers)")
-                }));
-            }
-        }
-        let version = format!("{}, version {}", library.file.display(), library.version);
-        let told = all.into_iter().map(|candidate| match library.said.as_str() {
-            "" => candidate.fact("library", &version),
-            said => candidate.fact("library", &version).fact("library prints", said),
-        });
-        Ok(told.collect())
+        let found = library().and_then(|library| self.found(&library, &tree));
+        found.map_err(|error| rejected_by(&kind, &error))
     }
 
     /// A name that is no port of a device is refused with the reason and the nearest name that is one.
     fn named(&self, name: &RailName) -> Option<Candidate> {
         let refused = nearest::refuse(&Tree::default(), name)?;
         Some(doorbell_inet::rejected(name.clone(), refused))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use doorbell_fabric::discover::Verdict;
+
+    use super::*;
+    use crate::ports::fake::Fake;
+    use crate::sys::model::{self, Spec};
+
+    fn facts(candidate: &Candidate, name: &str) -> Vec<String> {
+        let facts = candidate.facts.iter().filter(|fact| fact.name == name);
+        facts.map(|fact| fact.value.clone()).collect()
+    }
+
+    fn found(fake: &Fake, spec: Spec, said: &str) -> Vec<Candidate> {
+        let mut library = model::library(spec);
+        library.said = said.to_owned();
+        VerbsDriver::default().found(&library, &fake.tree()).unwrap()
+    }
+
+    #[test]
+    fn a_port_has_its_facts_and_the_order_of_its_gids() {
+        let fake = Fake::new();
+        fake.device("found0", 0, &[1]);
+        fake.file("class/infiniband/found0/parent", "lo");
+        let mut spec = Spec::new("found0", [127, 0, 9, 11]);
+        spec.addresses.push([127, 0, 9, 12]);
+        let all = found(&fake, spec, "libibverbs: Warning: RLIMIT_MEMLOCK is 32768 bytes.");
+        let port = all
+            .iter()
+            .find(|one| one.rail.as_str() == "verbs:found0:1:ud")
+            .unwrap();
+        assert!(port.is_usable() && !port.is_automatic(), "{port:?}");
+        for (name, value) in [
+            ("state", "ACTIVE"),
+            ("link", "Ethernet"),
+            ("speed", "2.5 Gb/sec (1X SDR)"),
+            ("interface", "lo"),
+            ("mtu", "1024 bytes"),
+            ("partition", "0xffff (index 0)"),
+            ("firmware", "model 1"),
+            ("node-guid", "0002:c903:0012:3456"),
+            ("inline", "up to 128 bytes, where the device grants them"),
+            ("library", "model, version 1.13"),
+            (
+                "library-prints",
+                "libibverbs: Warning: RLIMIT_MEMLOCK is 32768 bytes.",
+            ),
+        ] {
+            assert_eq!(facts(port, name), [value], "{name}");
+        }
+        assert_eq!(
+            facts(port, "gid"),
+            [
+                "0 ::ffff:127.0.9.11 (RoCE v2, lo), the first choice",
+                "1 ::ffff:127.0.9.12 (RoCE v2, lo), not the first choice: the lower index comes first",
+            ]
+        );
+        assert!(facts(port, "lid").is_empty() && facts(port, "subnet-prefix").is_empty());
+        assert_eq!(facts(port, "provider").len(), 1);
+    }
+
+    #[test]
+    fn a_device_of_the_kernel_without_a_provider_is_listed_with_the_reason() {
+        let fake = Fake::new();
+        fake.device("orphan0", 0, &[1]);
+        let all = found(&fake, Spec::new("found1", [127, 0, 9, 13]), "");
+        let orphan = all
+            .iter()
+            .find(|one| one.rail.as_str() == "verbs:orphan0:1:ud")
+            .unwrap();
+        let Verdict::Rejected { reason, remedy } = &orphan.verdict else {
+            panic!("{orphan:?}");
+        };
+        assert!(
+            reason.contains("no provider") && remedy.contains("ibverbs-providers"),
+            "{reason}; {remedy}"
+        );
+    }
+
+    #[test]
+    fn ports_of_one_card_name_each_other() {
+        let port = |name: &str, card: &str| Found {
+            candidate: Candidate::rejected(name.parse().unwrap(), "down", "set it up"),
+            card: card.to_owned(),
+        };
+        let all = cards(vec![
+            port("verbs:a:1:ud", "0001"),
+            port("verbs:b:1:ud", "0001"),
+            port("verbs:c:1:ud", ""),
+            port("verbs:d:1:ud", ""),
+        ]);
+        let same: Vec<Vec<String>> = all.iter().map(|one| facts(one, "same-card")).collect();
+        assert_eq!(same, [vec!["verbs:b:1:ud"], vec!["verbs:a:1:ud"], vec![], vec![]]);
     }
 }

@@ -37,6 +37,22 @@ pub struct Ranked {
     pub unusable: Vec<Unusable>,
 }
 
+impl Ranked {
+    /// Why an entry that can be used is not the first choice; `None` for the one that is.
+    #[must_use]
+    pub fn behind(&self, at: usize) -> Option<&'static str> {
+        let (best, other) = (self.usable.first()?, self.usable.get(at).filter(|_| at > 0)?);
+        let family = |entry: &Entry| entry.published.gid.family();
+        Some(match (best.published.kind, family(best)) {
+            (kind, _) if kind != other.published.kind => "RoCE v2 comes before v1",
+            (_, Family::V4) if family(other) != Family::V4 => "an IPv4 address comes before those of IPv6",
+            (_, mine) if mine != family(other) => "a global address comes before those of a link",
+            _ if best.is_own != other.is_own => "the port's own interface comes before those above it",
+            _ => "the lower index comes first",
+        })
+    }
+}
+
 /// Sorts a port's table. Entries that are not in use have been left out.
 #[must_use]
 pub fn rank(entries: Vec<Entry>) -> Ranked {
@@ -116,6 +132,18 @@ mod tests {
         ]);
         let order: Vec<u8> = ranked.usable.iter().map(|entry| entry.index).collect();
         assert_eq!(order, [5, 1, 4, 2, 3, 0]);
+        let behind: Vec<&str> = (1..6).filter_map(|at| ranked.behind(at)).collect();
+        assert_eq!(
+            behind,
+            [
+                "the port's own interface comes before those above it",
+                "an IPv4 address comes before those of IPv6",
+                "an IPv4 address comes before those of IPv6",
+                "RoCE v2 comes before v1",
+                "RoCE v2 comes before v1",
+            ]
+        );
+        assert_eq!((ranked.behind(0), ranked.behind(6)), (None, None));
         let reasons: Vec<&str> = ranked.unusable.iter().map(|entry| entry.reason).collect();
         assert_eq!(
             reasons,

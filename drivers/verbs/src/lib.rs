@@ -14,6 +14,7 @@
 //! | `sys` | all unsafe code: the library's functions and structures, owners of its objects |
 //! | `discover` | ports as candidates |
 //! | `ports` | what a port is, and why it cannot be used |
+//! | `inspect` | what the library reports about ports, for diagnosis |
 //! | `gid` | GIDs by rank, and the pair of them that two ports use |
 //! | `address` | what a rail publishes |
 //! | `name`, `config` | names and settings |
@@ -28,6 +29,7 @@ mod config;
 mod discover;
 mod error;
 pub mod gid;
+pub mod inspect;
 mod name;
 mod nearest;
 mod ports;
@@ -39,4 +41,4 @@ pub use config::VerbsConfig;
 pub use discover::VerbsDriver;
 pub use error::VerbsError;
 pub use ports::Tree;
-pub use ud::{ReceiveCounts, SendCounts, UdRail, UdRx, UdStats, UdTx};
+pub use ud::{QueueSizes, ReceiveCounts, SendCounts, UdRail, UdRx, UdStats, UdTx};

@@ -175,7 +175,7 @@ fn loader_error() -> String {
 }
 
 /// The file that a function was loaded from.
-fn file_of(function: *const c_void) -> Option<PathBuf> {
+pub(super) fn file_of(function: *const c_void) -> Option<PathBuf> {
     let mut info = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: any address may be looked up; the result is written to `info`.
     let found = unsafe { libc::dladdr(function, info.as_mut_ptr()) };

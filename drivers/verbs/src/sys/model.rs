@@ -376,6 +376,9 @@ unsafe extern "C" fn query_device(_: *mut Context, attributes: *mut DeviceAttr) 
     unsafe {
         *attributes = DeviceAttr::zeroed();
         (*attributes).phys_port_cnt = 1;
+        (*attributes).max_qp_wr = 8192;
+        (*attributes).node_guid = 0x0002_c903_0012_3456_u64.to_be();
+        (*attributes).sys_image_guid = (*attributes).node_guid;
         put("model 1", &mut (*attributes).fw_ver);
     }
     0

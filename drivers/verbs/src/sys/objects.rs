@@ -1,10 +1,11 @@
 //! Owners of the library's objects. Each keeps what it was made of, so that the order of destruction is
 //! always right; in a child of `fork` nothing is destroyed, since the objects are the parent's.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use super::abi::{
     self, AhAttr, AsyncEvent, ContextOps, DeviceAttr, GidEntry, PortAttr, QpAttr, QpCap, QpInitAttr, RawGid,
     RecvWr, SendWr, Sge, Wc,
 };
-use super::library::Library;
+use super::library::{Library, file_of};
 use super::{numbers, said};
 use crate::error::VerbsError;
 
@@ -244,6 +245,11 @@ impl Open {
     /// The name of the device.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The file of the provider that drives it: where its functions are.
+    pub(crate) fn provider(&self) -> Option<PathBuf> {
+        file_of(self.fast.poll_cq as *const c_void)
     }
 
     /// Whether the objects are this process's, and not those of a parent.
@@ -678,6 +684,15 @@ impl DatagramPair {
             });
         }
         Ok(Arc::new(pair))
+    }
+
+    /// What the system granted: sends and receives that can wait, and bytes that go with a request itself.
+    pub(crate) fn granted(&self) -> Sizes {
+        Sizes {
+            sends: self.granted.max_send_wr as usize,
+            receives: self.granted.max_recv_wr as usize,
+            inline: self.granted.max_inline_data as usize,
+        }
     }
 
     /// Its number.

@@ -7,8 +7,10 @@
 //! | `tx`, `rx` | the two halves |
 //! | `ways` | address handles of peers |
 //! | `rail` | peers, housekeeping and events |
+//! | `nobody` | an address at a host without a process, to try the way to it |
 
 mod layout;
+mod nobody;
 pub(crate) mod open;
 mod rail;
 mod rx;
@@ -18,6 +20,14 @@ mod tx;
 mod ways;
 
 pub(crate) use rail::ESTIMATE;
-pub use rail::{UdRail, UdStats};
+pub use rail::{QueueSizes, UdRail, UdStats};
 pub use rx::{ReceiveCounts, UdRx};
 pub use tx::{SendCounts, UdTx};
+
+/// Bytes of memory that a rail locks, for frames of up to `mtu` bytes.
+pub(crate) fn locked(config: &crate::config::VerbsConfig, mtu: usize) -> usize {
+    layout::cut((config.send, config.receive, config.spare), mtu).1
+}
+
+/// Bytes that are requested to go with a request itself.
+pub(crate) const INLINE: usize = open::INLINE;

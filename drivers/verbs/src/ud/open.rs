@@ -19,7 +19,7 @@ use crate::ports::{self, Port, Tree};
 use crate::sys::{Channel, DatagramPair, Domain, Library, Open, QpAttr, Registered, Sender, Sizes, numbers};
 
 /// Bytes that go with a request itself, where the device can: an acknowledgement, and most small messages.
-const INLINE: usize = 128;
+pub(super) const INLINE: usize = 128;
 
 /// What a rail is made of.
 pub(super) struct Parts {
@@ -65,7 +65,34 @@ pub(super) fn open(name: &RailName, config: &VerbsConfig, source: &Source) -> Re
     if let Some((reason, remedy)) = port.reason() {
         return Err(unusable(name, reason, remedy));
     }
+    fits(name, config, &open)?;
     queues(name, config, (open, listed.file), port)
+}
+
+/// Checks the queues that are set against what the device has.
+fn fits(name: &RailName, config: &VerbsConfig, open: &Open) -> Result<(), RailError> {
+    let attributes = open
+        .attributes()
+        .map_err(|error| discover::rejected_by(name, &error))?;
+    let most = usize::try_from(attributes.max_qp_wr).unwrap_or(0);
+    let settings = [("verbs.send", config.send), ("verbs.receive", config.receive)];
+    // A device that reports nothing is asked by making the queues.
+    match settings.into_iter().find(|(_, value)| most > 0 && *value > most) {
+        None => Ok(()),
+        Some((setting, value)) => Err(unusable(
+            name,
+            format!(
+                "{setting} is {value}, and queues of {} have {most} entries at most",
+                open.name()
+            ),
+            format!("set {setting} to a power of two from 64 to {}", floor(most)),
+        )),
+    }
+}
+
+/// The largest power of two that is no larger.
+fn floor(number: usize) -> usize {
+    1 << number.ilog2()
 }
 
 /// Makes the queue pairs of a port that can be used.

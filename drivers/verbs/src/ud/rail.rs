@@ -73,6 +73,17 @@ impl UdStats {
     }
 }
 
+/// The sizes of a channel's queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueSizes {
+    /// Frames that can wait to be sent.
+    pub sends: usize,
+    /// Frames that can wait to be received.
+    pub receives: usize,
+    /// Bytes of a frame that go with its request.
+    pub inline: usize,
+}
+
 /// Datagrams over two queue pairs of a port.
 pub struct UdRail {
     name: RailName,
@@ -230,6 +241,23 @@ impl UdRail {
                 gids: self.ways.own().to_vec(),
             }),
         }
+    }
+
+    /// The queue pair of the data channel: what was requested, and what the device granted.
+    #[must_use]
+    pub fn queues(&self) -> [QueueSizes; 2] {
+        let wanted = QueueSizes {
+            sends: self.config.send,
+            receives: self.config.receive,
+            inline: open::INLINE.min(self.capabilities.limits.message),
+        };
+        let granted = self.pairs[1].granted();
+        let granted = QueueSizes {
+            sends: granted.sends,
+            receives: granted.receives,
+            inline: granted.inline,
+        };
+        [wanted, granted]
     }
 
     /// Whether frames to a peer are sent.

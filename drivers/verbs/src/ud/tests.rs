@@ -388,3 +388,49 @@ fn a_machine_without_devices_loads_nothing() {
     let error = UdRail::open(&"verbs:mlx5_0:1:ud".parse().unwrap(), &VerbsConfig::default()).unwrap_err();
     assert!(error.to_string().contains("no RDMA device"), "{error}");
 }
+
+#[test]
+fn queues_that_the_device_does_not_have_are_refused_with_its_limit() {
+    let number = fresh();
+    let (bench, library) = Bench::new(Spec::new(&format!("model{number}"), [127, 0, 7, number]));
+    let open = |send: usize, receive: usize| {
+        let source = Source {
+            library: library.clone(),
+            tree: Tree::at(bench.tree.path()),
+        };
+        let config = VerbsConfig {
+            send,
+            receive,
+            ..VerbsConfig::default()
+        };
+        let name = format!("verbs:{}:1:ud", bench.name).parse().unwrap();
+        UdRail::open_from(&name, &config, source).map_err(|error| error.to_string())
+    };
+    // The model's queues have 8,192 entries.
+    for (send, receive, setting) in [(16_384, 64, "verbs.send"), (64, 16_384, "verbs.receive")] {
+        let refused = open(send, receive).unwrap_err();
+        let said = format!(
+            "{setting} is 16384, and queues of {} have 8192 entries at most",
+            bench.name
+        );
+        assert!(refused.contains(&said), "{refused}");
+        assert!(refused.contains("from 64 to 8192"), "{refused}");
+    }
+    assert!(open(100, 64).unwrap_err().contains("verbs.send is 100"));
+    let [wanted, granted] = open(128, 64).unwrap().queues();
+    assert_eq!((wanted.sends, wanted.receives, wanted.inline), (128, 64, 128));
+    assert!(granted.sends >= 128 && granted.receives >= 64, "{granted:?}");
+}
+
+#[test]
+fn a_datagram_for_nobody_has_a_way_and_reaches_no_process() {
+    let mut two = two();
+    let nobody = two.a.nobody_at([127, 0, 0, 1].into()).unwrap();
+    let peer = two.a.open(&nobody, Incarnation(1)).unwrap();
+    assert!(peer != two.to_b && two.a.is_resolved(peer));
+    let (tx, _) = two.a.split();
+    assert_eq!(tx.reserve(Channel::Data, 1), 1);
+    tx.post(Channel::Data, peer, b"nobody", Body::Bytes(&[])).unwrap();
+    tx.doorbell();
+    assert!(two.arrived().is_empty());
+}

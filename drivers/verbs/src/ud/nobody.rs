@@ -1,0 +1,38 @@
+//! An address where nobody receives: what is sent there leaves by the rail's own queues and ends at the other
+//! host, which shows that there is a way to it.
+
+use std::net::IpAddr;
+
+use doorbell_fabric::addr::RailAddress;
+use doorbell_fabric::gid::Link;
+use doorbell_fabric::rail::Rail as _;
+
+use super::UdRail;
+use crate::address::{PAIR_MOST, UdAddress};
+use crate::gid::{Gid, Published};
+
+impl UdRail {
+    /// Returns an address at the host with this IP address, for a datagram that no process takes; `None` on
+    /// InfiniBand, where an IP address leads nowhere.
+    #[must_use]
+    pub fn nobody_at(&self, host: IpAddr) -> Option<RailAddress> {
+        let own = self.address();
+        let own = UdAddress::parse(own.native_of("verbs")?).ok()?;
+        if own.link != Link::Ethernet {
+            return None;
+        }
+        let gid = Gid(match host {
+            IpAddr::V4(four) => four.to_ipv6_mapped().octets(),
+            IpAddr::V6(six) => six.octets(),
+        });
+        let alike = |published: &Published| Published { gid, ..*published };
+        let mut gids: Vec<Published> = own.gids.iter().map(alike).collect();
+        gids.dedup_by_key(|published| published.kind);
+        let nobody = UdAddress {
+            pairs: [PAIR_MOST - 1, PAIR_MOST - 2],
+            gids,
+            ..own
+        };
+        Some(RailAddress::native("verbs", nobody.to_bytes()))
+    }
+}
