@@ -330,7 +330,7 @@ impl Driver for VerbsDriver {
 
     /// A name that is no port of a device is refused with the reason and the nearest name that is one.
     fn named(&self, name: &RailName) -> Option<Candidate> {
-        let refused = nearest::refuse(&Tree::default(), name)?;
+        let refused = nearest::name_error(&Tree::default(), name)?;
         Some(doorbell_inet::rejected(name.clone(), refused))
     }
 }

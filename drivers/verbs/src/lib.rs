@@ -40,5 +40,7 @@ mod ud;
 pub use config::VerbsConfig;
 pub use discover::VerbsDriver;
 pub use error::VerbsError;
+pub use name::{PortName, Service};
+pub use nearest::name_error;
 pub use ports::Tree;
 pub use ud::{QueueSizes, ReceiveCounts, SendCounts, UdRail, UdRx, UdStats, UdTx};

@@ -6,7 +6,7 @@ use doorbell_inet::unusable;
 
 /// What a rail's queue pairs do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Service {
+pub enum Service {
     /// Reliable connections.
     Connections,
     /// Unreliable datagrams.
@@ -15,10 +15,13 @@ pub(crate) enum Service {
 
 /// A port, and what it is used for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PortName {
-    pub(crate) device: String,
-    pub(crate) port: u8,
-    pub(crate) service: Service,
+pub struct PortName {
+    /// The device: `mlx5_0`.
+    pub device: String,
+    /// The port, counted from 1.
+    pub port: u8,
+    /// What its queue pairs do.
+    pub service: Service,
 }
 
 impl PortName {
@@ -26,7 +29,7 @@ impl PortName {
     ///
     /// # Errors
     /// If it is none of this kind, with how they look.
-    pub(crate) fn of(name: &RailName) -> Result<Self, RailError> {
+    pub fn of(name: &RailName) -> Result<Self, RailError> {
         let bad = |reason: &str| {
             unusable(
                 name,

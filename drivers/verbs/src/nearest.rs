@@ -11,9 +11,10 @@ use crate::ports::Tree;
 /// Names that are listed where none is near.
 const NAMES_MOST: usize = 4;
 
-/// The reason why this is the name of no rail of this machine, with the nearest name that is; `None` for the
-/// name of a port.
-pub(crate) fn refuse(tree: &Tree, name: &RailName) -> Option<RailError> {
+/// Returns why this is the name of no rail of this machine, with the nearest name that is; `None` for a rail
+/// of a port that is there, whether it can be used or not. Loads nothing.
+#[must_use]
+pub fn name_error(tree: &Tree, name: &RailName) -> Option<RailError> {
     let ports = tree.ports();
     let wanted = match PortName::of(name) {
         Ok(wanted) => wanted,
@@ -101,14 +102,14 @@ mod tests {
     use crate::ports::fake::Fake;
 
     fn said(fake: &Fake, text: &str) -> String {
-        let refused = refuse(&fake.tree(), &text.parse().unwrap());
+        let refused = name_error(&fake.tree(), &text.parse().unwrap());
         refused.unwrap_or_else(|| panic!("{text}")).to_string()
     }
 
     #[test]
     fn names_of_ports_are_refused_by_nothing() {
         let fake = Fake::rxe("eth0");
-        assert!(refuse(&fake.tree(), &"verbs:rxe0:1:ud".parse().unwrap()).is_none());
+        assert!(name_error(&fake.tree(), &"verbs:rxe0:1:ud".parse().unwrap()).is_none());
     }
 
     #[test]

@@ -14,7 +14,8 @@ Each rail is a chain of steps that rest on each other: interface, link, address,
 frames through real rails. A chain stops at its first broken step, with the likely cause and what to do; advice for speed \
 (governor, isolated cores, memory nodes, huge pages) breaks nothing. With `ofi`, \
 the provider for libfabric is looked at: whether the installed libfabric loads it, and which MPIs would take it. Without names, every rail of this machine is looked at, \
-but an xdp rail is not opened, which would attach a program to its interface for a moment: name it for that.\n\n\
+but an xdp rail is not opened, which would attach a program to its interface for a moment: name it for that. A device of InfiniBand or RoCE by its \
+name alone (`verbs:mlx5_0`) is all of its ports.\n\n\
 Nothing is changed: rails and sockets are opened and closed again, and commands are printed and never run. With `--fix`, only \
 what is broken is printed as commands; advice stands behind a #. Nothing is sent beyond this machine but to the peer that \
 `--peer` names. Status 1 when a chain is broken, also that of a rail or a device that is not there, 0 when none is, also where something could not be found out.\n\n",

@@ -1,7 +1,8 @@
 //! `doorbell doctor`: why a rail does not work, and what to do about it.
 //!
 //! ```text
-//!   chains   machine · shm · udp:INTERFACE · xdp:INTERFACE · KIND:PCI-ADDRESS      one for each rail
+//!   chains   machine · shm · udp:INTERFACE · xdp:INTERFACE · KIND:PCI-ADDRESS
+//!            verbs:DEVICE:PORT:ud                                  one for each rail
 //!            ofi · one for each client of libfabric                                where it is named
 //!   a step   ok │ broken (ends the chain: cause and fixes) │ unknown │ not applicable │ note (slow only)
 //! ```
@@ -26,6 +27,7 @@ mod subnet;
 mod system;
 mod table;
 mod udp;
+mod verbs;
 mod xdp;
 
 use std::io::IsTerminal as _;
@@ -67,6 +69,8 @@ enum Wanted {
     Pci(Bdf, Option<String>, bool),
     /// A function that a process models.
     Model(RailName),
+    /// A port of an InfiniBand or RoCE device.
+    Verbs(RailName),
     /// libfabric and our provider for it.
     Ofi,
     /// Rails of a kind that this build does not have, or that nothing can be wrong with.
@@ -79,7 +83,7 @@ pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode, ToolError> {
     let system = System::here();
     let wanted = match args.rails.is_empty() {
         true => everything(&system)?,
-        false => named(&args.rails)?,
+        false => named(&system, &args.rails)?,
     };
     let mut chains = vec![machine::chain(&system)];
     chains.extend(wanted.iter().flat_map(|one| one.chains(&system, &config, args)));
@@ -129,11 +133,12 @@ fn everything(system: &System) -> Result<Vec<Wanted>, ToolError> {
             .into_iter()
             .map(|address| Wanted::Pci(address, None, false)),
     );
+    all.extend(verbs::all(system).into_iter().map(Wanted::Verbs));
     Ok(all)
 }
 
 /// Sorts what the user named: rails, PCI addresses, interfaces, addresses.
-fn named(names: &[String]) -> Result<Vec<Wanted>, ToolError> {
+fn named(system: &System, names: &[String]) -> Result<Vec<Wanted>, ToolError> {
     let mut all = Vec::new();
     for text in names {
         if let Ok(address) = text.parse::<Bdf>() {
@@ -145,6 +150,9 @@ fn named(names: &[String]) -> Result<Vec<Wanted>, ToolError> {
         if has_interface {
             all.push(Wanted::Udp(parse(&format!("udp:{text}"))?));
             all.push(Wanted::Xdp(parse(&format!("xdp:{text}"))?, true));
+            all.extend(verbs::on(system, text).into_iter().map(Wanted::Verbs));
+        } else if kind == "verbs" {
+            all.extend(verbs::named(system, parse(text)?)?.into_iter().map(Wanted::Verbs));
         } else if KINDS.contains(&kind) {
             all.push(by_rail(parse(text)?)?);
         } else {
@@ -205,7 +213,7 @@ fn unknown(text: &str) -> ToolError {
     names.dedup();
     ToolError::Usage(format!(
         "`{text}` is no rail, no PCI function and no interface of this machine; its interfaces are {}, and rails are named \
-         like shm, udp:eth0, xdp:eth0, igbvf:0000:01:10.0, usnic:0000:3b:00.1 or usnic:model/DIR/vf0",
+         like shm, udp:eth0, xdp:eth0, igbvf:0000:01:10.0, usnic:0000:3b:00.1, usnic:model/DIR/vf0 or verbs:mlx5_0:1:ud",
         names.join(", ")
     ))
 }
@@ -224,6 +232,7 @@ impl Wanted {
                 &[&pci::IgbvfSteps, &pci::UsnicSteps::new(config)],
             ),
             Self::Model(name) => pci::model(name, config),
+            Self::Verbs(name) => verbs::chain(system, config, name, args.peer),
             Self::Other(name) => other(name),
         };
         vec![chain]

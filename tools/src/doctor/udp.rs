@@ -417,7 +417,7 @@ fn neighbour(peer: IpAddr, device: &str) -> Option<bool> {
     Some(u32::from_str_radix(flags, 16).ok()? & 2 != 0)
 }
 
-fn route(walk: &mut Walk, found: &Interface, peer: IpAddr) -> Link {
+pub(super) fn route(walk: &mut Walk, found: &Interface, peer: IpAddr) -> Link {
     if peer.is_ipv4() != found.address.is_ipv4() {
         let other = if peer.is_ipv4() { "ipv4" } else { "ipv6" };
         return Err(walk.broken(

@@ -1,0 +1,197 @@
+//! The chain of `verbs:DEVICE:PORT:ud`: from the library to datagrams through the port's own queue pairs.
+//!
+//! ```text
+//!   library ─ module ─ device ─ provider ─ namespace ─ device-file ─ cgroup     machine.rs
+//!     ─ open ─ port ─ partition ─ gid ─ mtu ─ memlock ─ fork                    port.rs
+//!     ─ queues ─ frames ─ firewall ─ loss ─ flow control ─ peer                 live.rs
+//! ```
+//!
+//! What the system has of a device is read below the doctor's root; what the library reports comes by
+//! [`Stack`], which tests replace.
+
+mod live;
+mod machine;
+mod peer;
+mod port;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+
+use doorbell::Config;
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::name::RailName;
+use doorbell_verbs::inspect::{DeviceFacts, Fault, Inspector, LibraryFacts, PortFacts};
+use doorbell_verbs::{PortName, Service, Tree, name_error};
+
+use super::chain::{Chain, Ended, Fix, Link, Walk};
+use super::system::System;
+use crate::error::ToolError;
+
+/// What the library reports.
+trait Stack {
+    fn library(&self) -> LibraryFacts;
+    /// The devices that it has a provider for, and what it has written to standard error meanwhile.
+    fn devices(&self) -> Result<(Vec<String>, String), Fault>;
+    fn device(&self, device: &str) -> Result<DeviceFacts, Fault>;
+    fn port(&self, device: &str, number: u8) -> Result<PortFacts, Fault>;
+}
+
+impl Stack for Inspector {
+    fn library(&self) -> LibraryFacts {
+        self.library()
+    }
+
+    fn devices(&self) -> Result<(Vec<String>, String), Fault> {
+        self.devices()
+    }
+
+    fn device(&self, device: &str) -> Result<DeviceFacts, Fault> {
+        self.device(device)
+    }
+
+    fn port(&self, device: &str, number: u8) -> Result<PortFacts, Fault> {
+        self.port(device, number)
+    }
+}
+
+/// A port, and where its device is described.
+struct At<'a> {
+    system: &'a System,
+    tree: Tree,
+    name: &'a RailName,
+    device: &'a str,
+    port: u8,
+}
+
+/// Returns the tree of devices of a system.
+pub(super) fn tree(system: &System) -> Tree {
+    Tree::at(&system.path("/sys"))
+}
+
+/// Returns the rails of every port of this machine.
+pub(super) fn all(system: &System) -> Vec<RailName> {
+    let ports = tree(system).ports();
+    let names = ports.iter().map(|(device, port)| rail_name(device, *port));
+    names.flatten().collect()
+}
+
+/// Returns the rails of the ports that stand on a network interface.
+pub(super) fn on(system: &System, interface: &str) -> Vec<RailName> {
+    let tree = tree(system);
+    let ports = tree.ports().into_iter();
+    let on_it = ports.filter(|(device, port)| tree.interface(device, *port).as_deref() == Some(interface));
+    on_it
+        .filter_map(|(device, port)| rail_name(&device, port))
+        .collect()
+}
+
+fn rail_name(device: &str, port: u8) -> Option<RailName> {
+    format!("verbs:{device}:{port}:ud").parse().ok()
+}
+
+/// Returns the rails that a name means: that of its port, or those of all ports of the device where it has no
+/// port.
+///
+/// # Errors
+/// If it names no device, or is no name of a rail of this kind; with the nearest one that is.
+pub(super) fn named(system: &System, name: RailName) -> Result<Vec<RailName>, ToolError> {
+    let device = name.object();
+    if !device.is_empty() && !device.contains(':') {
+        let ports = tree(system).ports_of(device);
+        return Ok(ports
+            .into_iter()
+            .filter_map(|port| rail_name(device, port))
+            .collect());
+    }
+    match PortName::of(&name) {
+        Ok(_) => Ok(vec![name]),
+        Err(error) => {
+            let error = name_error(&tree(system), &name).unwrap_or(error);
+            Err(ToolError::Usage(error.to_string()))
+        }
+    }
+}
+
+/// The chain of a port's rail, towards `peer` where one is named.
+pub(super) fn chain(system: &System, config: &Config, name: &RailName, peer: Option<IpAddr>) -> Chain {
+    let config = doorbell::drivers::verbs_config(config);
+    let load = || Inspector::load(tree(system), &config);
+    Walk::along(name.as_str(), |walk| {
+        let named = datagrams(walk, name)?;
+        let at = At {
+            system,
+            tree: tree(system),
+            name,
+            device: &named.device,
+            port: named.port,
+        };
+        let facts = before_queues(walk, &at, load)?;
+        live::steps(walk, &at, &config, &facts, peer)
+    })
+}
+
+/// The steps that open no queues.
+fn before_queues<S: Stack>(
+    walk: &mut Walk,
+    at: &At<'_>,
+    load: impl FnOnce() -> Result<S, Fault>,
+) -> Result<Facts, Ended> {
+    let stack = machine::library(walk, load)?;
+    machine::steps(walk, at, &stack)?;
+    port::steps(walk, at, &stack)
+}
+
+/// What the steps before the queues have found.
+struct Facts {
+    device: DeviceFacts,
+    port: PortFacts,
+}
+
+impl Facts {
+    /// Whether it is soft-RoCE, whose packets go through the kernel's own stack.
+    fn is_soft(&self) -> bool {
+        let provider = self.device.provider.as_ref().and_then(|file| file.file_name());
+        provider.is_some_and(|name| name.to_string_lossy().contains("librxe"))
+    }
+}
+
+/// Reads the name, and refuses reliable connections, which there are none of yet.
+fn datagrams(walk: &mut Walk, name: &RailName) -> Result<PortName, Ended> {
+    let named = match PortName::of(name) {
+        Ok(named) => named,
+        Err(error) => return Err(refused(walk, "name", &error)),
+    };
+    if named.service == Service::Connections {
+        return Err(walk.broken(
+            "service",
+            format!("`{name}` names reliable connections, which are not built yet"),
+            "this build carries datagrams alone over queue pairs",
+            vec![Fix::hand(format!("name `{name}:ud`, the datagrams of this port"))],
+        ));
+    }
+    Ok(named)
+}
+
+/// A step that is broken for a reason of the driver's, with its remedy.
+fn fault(walk: &mut Walk, step: &'static str, fault: &Fault, cause: &str) -> Ended {
+    walk.broken(step, &fault.reason, cause, vec![Fix::quoted(&fault.remedy)])
+}
+
+/// A rail, or a peer, that the driver refuses.
+fn refused(walk: &mut Walk, step: &'static str, error: &RailError) -> Ended {
+    match error {
+        RailError::Unusable { reason, remedy, .. } | RailError::Taken { reason, remedy, .. } => walk.broken(
+            step,
+            reason,
+            "the device or its driver refuses it",
+            vec![Fix::quoted(remedy)],
+        ),
+        error => walk.broken(
+            step,
+            error.to_string(),
+            error.help().cause,
+            vec![Fix::hand(error.help().next)],
+        ),
+    }
+}
