@@ -482,13 +482,15 @@ mod tests {
                 .to_string()
                 .contains("the nearest is `shm`")
         );
+        let verb = RailError::unknown_kind("verb:rxe0:1:ud").to_string();
+        assert!(verb.contains("the nearest is `verbs`"), "{verb}");
         let far = RailError::unknown_kind("qqqqqqqq").to_string();
         assert!(!far.contains("nearest") && far.contains("kinds: shm"), "{far}");
     }
 
     #[test]
     fn kinds_without_a_driver_are_not_suggested_and_a_long_name_is_cut() {
-        for given in ["qqqqqqqq", "verb", "ofl", "simm"] {
+        for given in ["qqqqqqqq", "ofl", "simm", "portal"] {
             let said = RailError::unknown_kind(given).to_string();
             assert!(
                 said.ends_with("(kinds: shm, udp, xdp, usnic, igbvf, verbs)"),

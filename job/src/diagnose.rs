@@ -158,6 +158,7 @@ fn way(config: &Config, candidate: &Candidate, host: IpAddr) -> Result<String, S
     match candidate.rail.kind() {
         "shm" if doorbell_inet::is_own(host) => Ok("within this host".to_owned()),
         "shm" => Err("the peer runs on another host".to_owned()),
+        "verbs" => over_its_interface(config, candidate, host),
         _ => {
             // The port does not matter: no frame is sent.
             let address = RailAddress::inet(&candidate.wire, SocketAddr::new(host, 1));
@@ -167,6 +168,18 @@ fn way(config: &Config, candidate: &Candidate, host: IpAddr) -> Result<String, S
             }
         }
     }
+}
+
+/// The way of a port of an RDMA device: its packets to an IP address take that of its network interface.
+fn over_its_interface(config: &Config, candidate: &Candidate, host: IpAddr) -> Result<String, String> {
+    let interface = candidate.facts.iter().find(|fact| fact.name == "interface");
+    let without = || "a port of InfiniBand is reached by its GID, and not by an IP address".to_owned();
+    let interface = interface.ok_or_else(without)?;
+    let rail = format!("udp:{}", interface.value)
+        .parse()
+        .map_err(rails::reason_of)?;
+    let address = RailAddress::inet("udp", SocketAddr::new(host, 1));
+    rails::way(&rail, config, &address).unwrap_or_else(|| Err(without()))
 }
 
 /// The state of one rail to a peer.
@@ -195,4 +208,29 @@ pub struct PathStatus {
     pub acknowledged_ns: Option<u64>,
     /// Further facts that the rail reports, in words.
     pub facts: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_reaches_what_its_interface_does_and_none_of_infiniband_an_address() {
+        let config = Config::default();
+        let port = || Candidate::rejected("verbs:rxe0:1:ud".parse().unwrap(), "", "");
+        let host = [127, 0, 0, 1].into();
+        let over_lo = way(&config, &port().fact("interface", "lo"), host);
+        assert_eq!(
+            over_lo,
+            way(
+                &config,
+                &Candidate::rejected("udp:lo".parse().unwrap(), "", ""),
+                host
+            )
+        );
+        assert!(over_lo.is_ok(), "{over_lo:?}");
+        let elsewhere = way(&config, &port().fact("interface", "nosuch0"), host);
+        assert!(elsewhere.is_err(), "{elsewhere:?}");
+        assert!(way(&config, &port(), host).unwrap_err().contains("by its GID"));
+    }
 }

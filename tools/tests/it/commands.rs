@@ -179,6 +179,52 @@ fn a_rail_that_cannot_be_used_is_refused_before_any_traffic() {
 }
 
 #[test]
+fn a_bad_name_of_a_verbs_rail_is_one_sentence() {
+    let devices = std::fs::read_dir("/sys/class/infiniband_verbs");
+    let has_devices = devices.into_iter().flatten().flatten().count() > 0;
+    for (name, word) in [
+        ("verbs", "it names no device"),
+        ("verbs:", "it names no device"),
+        ("verbs:nosuch", "it names no port"),
+        ("verbs:nosuch9:0", "ports are counted from 1"),
+        ("verbs:nosuch9:2", "no RDMA device"),
+        ("verbs:nosuch9:1:rc2", "what is behind its port is not ud"),
+        ("verbs:eth0", "it names no port"),
+        ("verbs:nosuch9:1:ud", "no RDMA device"),
+    ] {
+        let out = doorbell()
+            .args(["pingpong", "--rail", name, "--sizes", "8"])
+            .assert()
+            .code(3);
+        let said = sentence(&out.get_output().stderr);
+        assert!(
+            said.contains(word) && said.trim().lines().count() == 1,
+            "{name}: {said}"
+        );
+        // Beside devices, the nearest name; without one, how names look or how a device is made.
+        let valid = if has_devices {
+            "verbs:"
+        } else {
+            "verbs:DEVICE:PORT:ud"
+        };
+        assert!(
+            said.contains(valid) || said.contains("rdma link add"),
+            "{name}: {said}"
+        );
+    }
+    let out = doorbell()
+        .args(["pingpong", "--rail", "verbs:nosuch9:1:ud"])
+        .env("DOORBELL_VERBS_SEND", "100")
+        .assert()
+        .code(2);
+    let said = sentence(&out.get_output().stderr);
+    assert!(
+        said.contains("verbs.send") && said.contains("from 64 to 16384"),
+        "{said}"
+    );
+}
+
+#[test]
 fn info_lists_every_kind_with_its_reason() {
     let out = doorbell().arg("info").assert().success();
     let text = String::from_utf8_lossy(&out.get_output().stdout).into_owned();

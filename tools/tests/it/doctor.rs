@@ -173,6 +173,10 @@ fn names_that_mean_nothing_are_wrong_usage_and_rails_that_are_not_there_are_brok
         (&["igbvf:eth0"], "0000:01:10.0"),
         (&["shm", "--json", "--fix"], "cannot be used with"),
         (&["udp:lo", "--peer", "node7"], "--peer"),
+        (&["verbs"], "it names no device"),
+        (&["verbs:"], "it names no device"),
+        (&["verbs:rxe0:0"], "ports are counted from 1"),
+        (&["verbs:rxe0:1:rc2"], "is not ud"),
     ] {
         let out = doorbell().arg("doctor").args(words).output().unwrap();
         let said = sentence(&out.stderr);
@@ -200,7 +204,17 @@ fn names_that_mean_nothing_are_wrong_usage_and_rails_that_are_not_there_are_brok
             .contains("lo")
     );
     assert_eq!(named("pci:0000:ff:1f.7")["is"], "broken");
-    assert_eq!(chain(&report, "verbs:mlx5_0:1")["verdict"], "broken");
+    let connections = step(chain(&report, "verbs:mlx5_0:1"), "service");
+    assert_eq!(connections["is"], "broken");
+    assert_eq!(
+        connections["fixes"][0]["what"],
+        "name `verbs:mlx5_0:1:ud`, the datagrams of this port"
+    );
+    let (verbs, code) = doctor(None, &["verbs:nosuch9:1:ud"]);
+    assert_eq!(
+        (code, &chain(&verbs, "verbs:nosuch9:1:ud")["verdict"]),
+        (1, &Value::from("broken"))
+    );
     assert_eq!(
         chain(&report, "shm")["verdict"],
         "usable",

@@ -88,12 +88,12 @@ fn a_rail_that_is_not_there_is_one_line_and_no_other_rail() {
     for (rails, line) in [
         ("shm,udp:no-such-name", "udp:lo"),
         ("shm,shm", "twice"),
-        ("ofi:tcp", "`ofi:tcp`"),
         (
-            "verbs:mlx5_0",
-            "name a rail of another kind: shm, udp, xdp, usnic, igbvf",
+            "ofi:tcp",
+            "name a rail of another kind: shm, udp, xdp, usnic, igbvf, verbs",
         ),
-        ("nothing", "(kinds: shm, udp, xdp, usnic, igbvf)"),
+        ("verbs:mlx5_0", "it names no port"),
+        ("nothing", "(kinds: shm, udp, xdp, usnic, igbvf, verbs)"),
         ("usnic", "its name has no function behind the kind"),
         ("igbvf", "its name has no function behind the kind"),
         ("a\nFI_DOORBELL_RAILS", "`a\\nFI_DOORBELL_RAILS` is no value"),
