@@ -40,7 +40,7 @@ impl From<VerbsError> for Fault {
 /// The loaded library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryFacts {
-    /// Its file.
+    /// The file that was loaded.
     pub file: PathBuf,
     /// The newest symbol version of those that are known here.
     pub version: String,
@@ -92,7 +92,7 @@ pub struct PortFacts {
     pub no_mtu: Option<Fault>,
 }
 
-/// The library and the system's tree, to be asked about devices and ports.
+/// The library and the system's tree: looks at devices and ports.
 #[derive(Debug)]
 pub struct Inspector {
     library: Library,

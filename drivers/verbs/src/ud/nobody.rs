@@ -1,5 +1,5 @@
-//! An address where nobody receives: what is sent there leaves by the rail's own queues and ends at the other
-//! host, which shows that there is a way to it.
+//! An address where no process receives: what is sent there leaves by the rail's own queues and ends at the
+//! other host, which shows that there is a way to it.
 
 use std::net::IpAddr;
 

@@ -76,7 +76,7 @@ fn fits(name: &RailName, config: &VerbsConfig, open: &Open) -> Result<(), RailEr
         .map_err(|error| discover::rejected_by(name, &error))?;
     let most = usize::try_from(attributes.max_qp_wr).unwrap_or(0);
     let settings = [("verbs.send", config.send), ("verbs.receive", config.receive)];
-    // A device that reports nothing is asked by making the queues.
+    // Of a device that reports nothing it shows when the queues are made.
     match settings.into_iter().find(|(_, value)| most > 0 && *value > most) {
         None => Ok(()),
         Some((setting, value)) => Err(unusable(

@@ -94,7 +94,7 @@ fn frames_pass(walk: &mut Walk, rail: &mut UdRail) -> Link {
         saw,
         "long datagrams are lost within the device: its MTU is not what the port reports",
         vec![Fix::hand(
-            "set the MTU of its interface anew, and look at the kernel's log",
+            "set the MTU of its interface again, and look at the kernel's log",
         )],
     ))
 }
@@ -174,7 +174,7 @@ pub(super) fn loss(walk: &mut Walk, at: &At<'_>) {
         "loss",
         format!("since the device is there: {}", risen.join(", ")),
         vec![Fix::hand(format!(
-            "read {folder} again while it is in use: what rises, tells of loss or congestion in the network"
+            "read {folder} again while it is in use: a counter that rises means loss or congestion in the network"
         ))],
     );
 }

@@ -26,7 +26,7 @@ pub(super) fn steps(walk: &mut Walk, at: &At<'_>, facts: &Facts, rail: &mut UdRa
     let Some(nobody) = rail.nobody_at(to) else {
         walk.untried(
             "peer",
-            format!("{to}: on InfiniBand the way to a GID takes a path record of the subnet's administration, which is not asked yet"),
+            format!("{to}: on InfiniBand the way to a GID takes a path record of the subnet's administration, which is not requested yet"),
             vec![Fix::hand("`saquery` and `ibping` of infiniband-diags try it")],
         );
         return Ok(());
@@ -152,7 +152,7 @@ fn path(walk: &mut Walk, facts: &Facts, interface: &Interface, to: IpAddr) -> Li
     }
 }
 
-/// A full datagram to a queue pair that nobody has there.
+/// A full datagram to a queue pair that no process has there.
 fn datagram(walk: &mut Walk, rail: &mut UdRail, peer: PeerIndex, to: IpAddr) -> Link {
     let until = Instant::now() + PATIENCE;
     let clock = Clock::system();

@@ -323,7 +323,7 @@ fn a_device_file_that_is_missing_is_made_or_given_to_the_container() {
             .contains("--device=/dev/infiniband/uverbs0"),
         "{container:?}"
     );
-    // A folder in its place: what the system says of it.
+    // A folder in its place is no device.
     fake.folder("/dev/infiniband/uverbs0");
     assert!(
         broken(with(&fake, Made::new()), "device-file")

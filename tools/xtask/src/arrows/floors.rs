@@ -88,7 +88,6 @@ const FLOORS: &[Place] = &[
         "doorbell-xdp",
         Sees::Only(&["fabric", "ring", "drivers/inet", "drivers/packet"]),
     ),
-    place(2, "drivers/verbs", "doorbell-verbs", DRIVER),
     place(2, "drivers/portals", "doorbell-portals", DRIVER),
     place(
         2,
