@@ -20,6 +20,7 @@
 //! | `name`, `config` | names and settings |
 //! | `nearest` | names that mean nothing here, and which name was meant |
 //! | `ud` | datagrams |
+//! | `rc` | messages over reliable connections |
 //!
 //! Reference: verbs; InfiniBand Architecture Specification, volume 1; RoCE v2 annex (A17).
 #![deny(unsafe_code)]
@@ -35,6 +36,9 @@ mod nearest;
 mod ports;
 #[allow(unsafe_code)]
 mod sys;
+// Its rail is opened where its contact is made.
+#[cfg_attr(not(test), allow(dead_code))]
+mod rc;
 mod ud;
 
 pub use config::VerbsConfig;
@@ -43,4 +47,5 @@ pub use error::VerbsError;
 pub use name::{PortName, Service};
 pub use nearest::name_error;
 pub use ports::Tree;
+pub use rc::RcStats;
 pub use ud::{QueueSizes, ReceiveCounts, SendCounts, UdRail, UdRx, UdStats, UdTx};

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::abi::{
     Ah, AhAttr, AsyncEvent, CompChannel, Context, Cq, Device, DeviceAttr, GidEntry, Mr, Pd, PortAttr, Qp,
-    QpAttr, QpInitAttr, RawGid,
+    QpAttr, QpInitAttr, RawGid, Srq, SrqAttr, SrqInitAttr,
 };
 use super::said;
 use crate::error::VerbsError;
@@ -73,6 +73,9 @@ functions! {
         destroy_cq c"ibv_destroy_cq" c"IBVERBS_1.1" (*mut Cq) -> c_int;
         get_cq_event c"ibv_get_cq_event" c"IBVERBS_1.1" (*mut CompChannel, *mut *mut Cq, *mut *mut c_void) -> c_int;
         ack_cq_events c"ibv_ack_cq_events" c"IBVERBS_1.1" (*mut Cq, c_uint) -> ();
+        create_srq c"ibv_create_srq" c"IBVERBS_1.1" (*mut Pd, *mut SrqInitAttr) -> *mut Srq;
+        modify_srq c"ibv_modify_srq" c"IBVERBS_1.1" (*mut Srq, *mut SrqAttr, c_int) -> c_int;
+        destroy_srq c"ibv_destroy_srq" c"IBVERBS_1.1" (*mut Srq) -> c_int;
         create_qp c"ibv_create_qp" c"IBVERBS_1.1" (*mut Pd, *mut QpInitAttr) -> *mut Qp;
         modify_qp c"ibv_modify_qp" c"IBVERBS_1.1" (*mut Qp, *mut QpAttr, c_int) -> c_int;
         destroy_qp c"ibv_destroy_qp" c"IBVERBS_1.1" (*mut Qp) -> c_int;

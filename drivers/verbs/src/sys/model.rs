@@ -3,6 +3,8 @@
 // Its functions are C's: each dereferences several of its caller's pointers.
 #![allow(clippy::multiple_unsafe_ops_per_block, clippy::missing_safety_doc)]
 
+mod reliable;
+
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::path::PathBuf;
@@ -11,6 +13,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::abi::*;
 use super::library::{Functions, Library};
 use super::numbers;
+
+pub(crate) use reliable::{Fault, fail_request, hold_requests, shared_receives};
 
 /// What a test says about a device.
 #[derive(Clone, Debug)]
@@ -45,6 +49,10 @@ struct Dev {
     /// Calls that make something, until one is refused.
     until_refusal: Option<u32>,
     refused: Option<&'static str>,
+    /// What goes wrong with the requests of its reliable queue pairs.
+    faults: Vec<Fault>,
+    /// Requests of its reliable queue pairs do not end.
+    is_held: bool,
 }
 
 /// A queue pair's requests.
@@ -57,11 +65,15 @@ struct Pair {
     received: usize,
     receives: VecDeque<(u64, u64, u32)>,
     sends_most: usize,
+    /// What it is besides, where it is of reliable connections.
+    reliable: Option<reliable::Half>,
 }
 
 #[derive(Default)]
 struct Queue {
-    found: VecDeque<Wc>,
+    /// Completions, each with the queue pair whose requests it retires, and their number.
+    found: VecDeque<(Wc, usize, u64)>,
+    entries: usize,
     is_armed: bool,
     channel: usize,
 }
@@ -76,6 +88,8 @@ struct World {
     queues: HashMap<usize, Queue>,
     handles: HashMap<usize, ([u8; 16], u8, String)>,
     signals: HashMap<usize, VecDeque<usize>>,
+    shared: HashMap<usize, reliable::Shared>,
+    memory: HashMap<u32, reliable::Memory>,
     next: u32,
 }
 
@@ -130,8 +144,13 @@ impl World {
     }
 
     fn complete(&mut self, queue: usize, completion: Wc) {
+        self.complete_for(queue, completion, 0, 0);
+    }
+
+    fn complete_for(&mut self, queue: usize, completion: Wc, pair: usize, retires: u64) {
         let found = self.queues.get_mut(&queue).expect("a queue of the model");
-        found.found.push_back(completion);
+        assert!(found.found.len() < found.entries, "a completion queue is full");
+        found.found.push_back((completion, pair, retires));
         if std::mem::take(&mut found.is_armed) {
             let channel = found.channel;
             self.signals
@@ -153,6 +172,7 @@ impl World {
             (flushed.wr_id, flushed.status, flushed.qp_num) = (id, numbers::WR_FLUSH_ERR, number);
             self.complete(queue, flushed);
         }
+        self.flush_held(at);
     }
 }
 
@@ -182,6 +202,8 @@ pub(crate) fn library(spec: Spec) -> Library {
         objects: 0,
         until_refusal: None,
         refused: None,
+        faults: Vec::new(),
+        is_held: false,
     });
     Library {
         file: PathBuf::from("model"),
@@ -276,6 +298,9 @@ const FUNCTIONS: Functions = Functions {
     dealloc_pd,
     reg_mr,
     dereg_mr,
+    create_srq: reliable::create_srq,
+    modify_srq: reliable::modify_srq,
+    destroy_srq: reliable::destroy_srq,
     create_comp_channel,
     destroy_comp_channel,
     create_cq,
@@ -343,6 +368,7 @@ unsafe extern "C" fn open_device(device: *mut Device) -> *mut Context {
     context.ops.req_notify_cq = Some(req_notify_cq);
     context.ops.post_send = Some(post_send);
     context.ops.post_recv = Some(post_recv);
+    context.ops.post_srq_recv = Some(reliable::post_srq_recv);
     Box::into_raw(Box::new(context))
 }
 
@@ -486,7 +512,7 @@ unsafe extern "C" fn dealloc_pd(pd: *mut Pd) -> c_int {
     unsafe { end(pd, (*pd).context) }
 }
 
-unsafe extern "C" fn reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, _: c_int) -> *mut Mr {
+unsafe extern "C" fn reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, access: c_int) -> *mut Mr {
     // SAFETY: a domain of the model.
     unsafe {
         let context = (*pd).context;
@@ -494,14 +520,23 @@ unsafe extern "C" fn reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, _: c_
             return std::ptr::null_mut();
         }
         let mut mr = Mr::zeroed();
-        (mr.context, mr.pd, mr.addr, mr.length, mr.lkey) = (context, pd, addr, length, 7);
+        let mut world = world();
+        world.next += 1;
+        let key = world.next << 8;
+        (mr.context, mr.pd, mr.addr, mr.length) = (context, pd, addr, length);
+        (mr.lkey, mr.rkey) = (key, key);
+        let memory = reliable::Memory::new(addr as u64, length, pd as usize, access);
+        world.memory.insert(key, memory);
         Box::into_raw(Box::new(mr))
     }
 }
 
 unsafe extern "C" fn dereg_mr(mr: *mut Mr) -> c_int {
     // SAFETY: made by the model.
-    unsafe { end(mr, (*mr).context) }
+    unsafe {
+        world().memory.remove(&(*mr).lkey);
+        end(mr, (*mr).context)
+    }
 }
 
 unsafe extern "C" fn create_comp_channel(context: *mut Context) -> *mut CompChannel {
@@ -541,6 +576,7 @@ unsafe extern "C" fn create_cq(
     let cq = Box::into_raw(Box::new(cq));
     let queue = Queue {
         channel: channel as usize,
+        entries: entries as usize,
         ..Queue::default()
     };
     world().queues.insert(cq as usize, queue);
@@ -586,9 +622,12 @@ unsafe extern "C" fn poll_cq(cq: *mut Cq, most: c_int, into: *mut Wc) -> c_int {
         .get_mut(&(cq as usize))
         .expect("a queue of the model");
     let count = queue.found.len().min(most as usize);
-    for (at, completion) in queue.found.drain(..count).enumerate() {
+    for at in 0..count {
+        let queue = world.queues.get_mut(&(cq as usize)).expect("it was found");
+        let (completion, pair, retires) = queue.found.pop_front().expect("it was counted");
         // SAFETY: the caller has room for `most`.
         unsafe { *into.add(at) = completion };
+        world.retire(pair, retires);
     }
     count as c_int
 }
@@ -624,6 +663,7 @@ unsafe extern "C" fn create_qp(pd: *mut Pd, attributes: *mut QpInitAttr) -> *mut
             received: (*attributes).recv_cq as usize,
             receives: VecDeque::new(),
             sends_most: (*attributes).cap.max_send_wr as usize,
+            reliable: reliable::Half::of(&*attributes, pd as usize),
         };
         (*attributes).cap.max_inline_data = (*attributes).cap.max_inline_data.max(32);
         let qp = Box::into_raw(Box::new(qp));
@@ -649,6 +689,9 @@ unsafe extern "C" fn modify_qp(qp: *mut Qp, attributes: *mut QpAttr, mask: c_int
         }
     }
     let pair = world.pairs.get_mut(&(qp as usize)).expect("a pair of the model");
+    if pair.reliable.is_some() {
+        return world.modify_reliable(qp as usize, &attributes, mask);
+    }
     let needed = match attributes.qp_state {
         numbers::INIT => numbers::HAS_PKEY_INDEX | numbers::HAS_PORT | numbers::HAS_QKEY,
         numbers::RTS => numbers::HAS_SQ_PSN,
@@ -673,7 +716,15 @@ unsafe extern "C" fn modify_qp(qp: *mut Qp, attributes: *mut QpAttr, mask: c_int
 }
 
 unsafe extern "C" fn destroy_qp(qp: *mut Qp) -> c_int {
-    world().pairs.remove(&(qp as usize));
+    {
+        let mut world = world();
+        world.pairs.remove(&(qp as usize));
+        // Its completions stay, as those of rxe do, and retire nothing.
+        let found = world.queues.values_mut().flat_map(|queue| &mut queue.found);
+        found
+            .filter(|(_, pair, _)| *pair == qp as usize)
+            .for_each(|(_, pair, _)| *pair = 0);
+    }
     // SAFETY: made by the model.
     unsafe { end(qp, (*qp).context) }
 }
@@ -731,6 +782,14 @@ unsafe extern "C" fn post_send(qp: *mut Qp, request: *mut SendWr, bad: *mut *mut
         while let Some(this) = next.as_ref() {
             let pair = &world.pairs[&(qp as usize)];
             let waiting = world.queues[&pair.send].found.len();
+            if pair.reliable.is_some() {
+                if !world.post_reliable(qp as usize, this) {
+                    *bad = next;
+                    return libc::ENOMEM;
+                }
+                next = this.next;
+                continue;
+            }
             if pair.state != numbers::RTS && pair.state != numbers::ERR || waiting >= pair.sends_most {
                 *bad = next;
                 return libc::ENOMEM;

@@ -21,19 +21,33 @@ numbers! {
     #[cfg(test)]
     GID_ROCE_V2: u32 as IBV_GID_TYPE_ROCE_V2 = 2;
     FLAG_GRH_REQUIRED: u8 as IBV_QPF_GRH_REQUIRED = 1;
+    QPT_RC: c_int as IBV_QPT_RC = 2;
     QPT_UD: c_int as IBV_QPT_UD = 4;
     RESET: c_int as IBV_QPS_RESET = 0;
     INIT: c_int as IBV_QPS_INIT = 1;
     RTR: c_int as IBV_QPS_RTR = 2;
     RTS: c_int as IBV_QPS_RTS = 3;
-    #[cfg(test)]
     ERR: c_int as IBV_QPS_ERR = 6;
     HAS_STATE: c_int as IBV_QP_STATE = 1 << 0;
+    HAS_ACCESS_FLAGS: c_int as IBV_QP_ACCESS_FLAGS = 1 << 3;
     HAS_PKEY_INDEX: c_int as IBV_QP_PKEY_INDEX = 1 << 4;
     HAS_PORT: c_int as IBV_QP_PORT = 1 << 5;
     HAS_QKEY: c_int as IBV_QP_QKEY = 1 << 6;
+    HAS_AV: c_int as IBV_QP_AV = 1 << 7;
+    HAS_PATH_MTU: c_int as IBV_QP_PATH_MTU = 1 << 8;
+    HAS_TIMEOUT: c_int as IBV_QP_TIMEOUT = 1 << 9;
+    HAS_RETRY_CNT: c_int as IBV_QP_RETRY_CNT = 1 << 10;
+    HAS_RNR_RETRY: c_int as IBV_QP_RNR_RETRY = 1 << 11;
+    HAS_RQ_PSN: c_int as IBV_QP_RQ_PSN = 1 << 12;
+    HAS_MAX_QP_RD_ATOMIC: c_int as IBV_QP_MAX_QP_RD_ATOMIC = 1 << 13;
+    HAS_MIN_RNR_TIMER: c_int as IBV_QP_MIN_RNR_TIMER = 1 << 15;
     HAS_SQ_PSN: c_int as IBV_QP_SQ_PSN = 1 << 16;
+    HAS_MAX_DEST_RD_ATOMIC: c_int as IBV_QP_MAX_DEST_RD_ATOMIC = 1 << 17;
+    HAS_DEST_QPN: c_int as IBV_QP_DEST_QPN = 1 << 20;
+    HAS_SRQ_LIMIT: c_int as IBV_SRQ_LIMIT = 1 << 1;
     LOCAL_WRITE: c_int as IBV_ACCESS_LOCAL_WRITE = 1;
+    REMOTE_WRITE: c_int as IBV_ACCESS_REMOTE_WRITE = 2;
+    WR_RDMA_WRITE: c_int as IBV_WR_RDMA_WRITE = 0;
     WR_SEND: c_int as IBV_WR_SEND = 2;
     SEND_SIGNALED: c_uint as IBV_SEND_SIGNALED = 2;
     SEND_INLINE: c_uint as IBV_SEND_INLINE = 8;
@@ -41,13 +55,24 @@ numbers! {
     WC_RECV: c_int as IBV_WC_RECV = 128;
     WC_WITH_GRH: c_uint as IBV_WC_GRH = 1;
     SUCCESS: c_int as IBV_WC_SUCCESS = 0;
-    #[cfg(test)]
+    LOC_LEN_ERR: c_int as IBV_WC_LOC_LEN_ERR = 1;
+    LOC_QP_OP_ERR: c_int as IBV_WC_LOC_QP_OP_ERR = 2;
+    LOC_PROT_ERR: c_int as IBV_WC_LOC_PROT_ERR = 4;
     WR_FLUSH_ERR: c_int as IBV_WC_WR_FLUSH_ERR = 5;
+    #[cfg(test)]
+    REM_INV_REQ_ERR: c_int as IBV_WC_REM_INV_REQ_ERR = 9;
+    #[cfg(test)]
+    REM_ACCESS_ERR: c_int as IBV_WC_REM_ACCESS_ERR = 10;
+    RETRY_EXC_ERR: c_int as IBV_WC_RETRY_EXC_ERR = 12;
+    RNR_RETRY_EXC_ERR: c_int as IBV_WC_RNR_RETRY_EXC_ERR = 13;
     EVENT_DEVICE_FATAL: c_int as IBV_EVENT_DEVICE_FATAL = 8;
     EVENT_PORT_ACTIVE: c_int as IBV_EVENT_PORT_ACTIVE = 9;
     #[cfg(test)]
     EVENT_PORT_ERR: c_int as IBV_EVENT_PORT_ERR = 10;
     EVENT_SM_CHANGE: c_int as IBV_EVENT_SM_CHANGE = 13;
+    EVENT_SRQ_LIMIT_REACHED: c_int as IBV_EVENT_SRQ_LIMIT_REACHED = 15;
+    #[cfg(test)]
+    EVENT_QP_LAST_WQE_REACHED: c_int as IBV_EVENT_QP_LAST_WQE_REACHED = 16;
     EVENT_CLIENT_REREGISTER: c_int as IBV_EVENT_CLIENT_REREGISTER = 17;
     EVENT_GID_CHANGE: c_int as IBV_EVENT_GID_CHANGE = 18;
 }

@@ -179,6 +179,7 @@ struct Fast {
     req_notify_cq: unsafe extern "C" fn(*mut abi::Cq, c_int) -> c_int,
     post_send: unsafe extern "C" fn(*mut abi::Qp, *mut SendWr, *mut *mut SendWr) -> c_int,
     post_recv: unsafe extern "C" fn(*mut abi::Qp, *mut RecvWr, *mut *mut RecvWr) -> c_int,
+    post_srq_recv: Option<unsafe extern "C" fn(*mut abi::Srq, *mut RecvWr, *mut *mut RecvWr) -> c_int>,
 }
 
 impl Fast {
@@ -188,6 +189,7 @@ impl Fast {
             req_notify_cq: ops.req_notify_cq?,
             post_send: ops.post_send?,
             post_recv: ops.post_recv?,
+            post_srq_recv: ops.post_srq_recv,
         })
     }
 }
@@ -416,6 +418,9 @@ owner! {
     }
 }
 
+mod reliable;
+pub(crate) use reliable::{Place, Poster, ReliablePair, ReliableSizes, SharedQueue};
+
 impl Domain {
     /// # Errors
     /// If the system refuses it.
@@ -538,20 +543,41 @@ impl Registered {
     /// # Errors
     /// If the system refuses it: more locked memory than the limit allows, mostly.
     pub(crate) fn new(domain: &Arc<Domain>, region: &Region) -> Result<Arc<Self>, VerbsError> {
+        Self::with(domain, region.whole(), numbers::LOCAL_WRITE)
+    }
+
+    /// Registers memory for a peer to write.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn written(domain: &Arc<Domain>, memory: RegionSlice) -> Result<Arc<Self>, VerbsError> {
+        Self::with(domain, memory, numbers::LOCAL_WRITE | numbers::REMOTE_WRITE)
+    }
+
+    fn with(domain: &Arc<Domain>, memory: RegionSlice, access: c_int) -> Result<Arc<Self>, VerbsError> {
         let open = &domain.open;
-        let memory = region.whole();
         let start = memory.as_mut_ptr().cast();
         // SAFETY: the domain is alive; the memory is mapped for as long as the slice that is kept, and is
         // read and written by copies alone.
-        let raw = made(unsafe {
-            (open.library.functions.reg_mr)(domain.raw, start, memory.len(), numbers::LOCAL_WRITE)
-        });
+        let raw = made(unsafe { (open.library.functions.reg_mr)(domain.raw, start, memory.len(), access) });
         Ok(Arc::new(Self {
             raw: raw.map_err(|error| failed("ibv_reg_mr", &open.name, error))?,
             open: Arc::clone(open),
             domain: Arc::clone(domain),
             memory,
         }))
+    }
+
+    /// The memory.
+    #[inline]
+    pub(crate) fn memory(&self) -> &RegionSlice {
+        &self.memory
+    }
+
+    /// The key by which a peer names it.
+    pub(crate) fn remote_key(&self) -> u32 {
+        // SAFETY: the registration is alive.
+        unsafe { (*self.raw).rkey }
     }
 
     /// The piece of it that a request names; `None` where it is not inside.

@@ -1,0 +1,774 @@
+//! The connections of a rail and what they share: queues, memory, the table by queue pair numbers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
+use doorbell_fabric::memory::Region;
+use doorbell_fabric::message::{Body, MsgId, OpId, PeerIndex, Refused};
+use doorbell_fabric::time::Time;
+use rustc_hash::FxHashMap;
+
+use super::head::{HEAD, LENGTH};
+use super::hello::{Hello, Route};
+use super::inbox::Inbox;
+use super::link::{DEPTH, Ended, FIRST_CREDITS, LINE, Link, Posted, Retries, State};
+use super::outbox::{Far, Outbox, Pool};
+use super::regions::Regions;
+use super::slots::Slots;
+use crate::error::VerbsError;
+use crate::sys::{
+    Channel, Completions, Domain, Open, Poster, Registered, ReliablePair, ReliableSizes, SharedQueue, Wc,
+    numbers,
+};
+
+/// Completions that are taken off a queue at a time.
+const BATCH: usize = 16;
+/// Fences that wait to be told at most.
+const MOST_FENCES: usize = 64;
+/// A request that has not ended after this time never will.
+const STALLED: Duration = Duration::from_secs(1);
+
+/// Sizes of a rail of reliable connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Bytes of a slot, and so of a send.
+    pub(crate) slot: usize,
+    /// Slots to send from.
+    pub(crate) sends: usize,
+    /// Slots to receive into: at the beginning, and at most.
+    pub(crate) receives: (usize, usize),
+    /// Peers at most.
+    pub(crate) peers: usize,
+    /// Bytes that go with a request itself, where the device can.
+    pub(crate) inline: usize,
+    /// The length from which on a region's bytes are sent from where they lie.
+    pub(crate) zero_copy: usize,
+    pub(crate) retries: Retries,
+    /// How long a connection may be idle before the peer is tried.
+    pub(crate) keep_alive: Duration,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self {
+            slot: 8 << 10,
+            sends: 256,
+            receives: (64, 512),
+            peers: 1024,
+            inline: 128,
+            zero_copy: 4 << 10,
+            retries: Retries {
+                count: 6,
+                timeout: 14,
+            },
+            keep_alive: Duration::from_millis(500),
+        }
+    }
+}
+
+impl Sizes {
+    /// The longest message.
+    pub(crate) fn message(&self) -> usize {
+        self.slot - HEAD - LENGTH
+    }
+}
+
+/// What a rail of reliable connections counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RcStats {
+    /// Messages accepted, and sends that carried them.
+    pub sent: u64,
+    /// Sends: several messages may share one.
+    pub sends: u64,
+    /// Messages shown to the layer above.
+    pub received: u64,
+    /// Doorbells rung.
+    pub doorbells: u64,
+    /// Bodies sent from where they lay.
+    pub zero_copy: u64,
+    /// Counters written to peers.
+    pub told: u64,
+    /// Peers tried while they were idle.
+    pub probes: u64,
+    /// Times that a peer had no slot for a send: a promise was broken.
+    pub rnr: u64,
+    /// Requests flushed at the end of connections.
+    pub flushed: u64,
+    /// Completions of connections that are over.
+    pub stale: u64,
+    /// Completions that cannot be true.
+    pub nonsense: u64,
+}
+
+/// How far a peer has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// There was no connection yet, or one is being made.
+    Fresh,
+    /// There is one.
+    Open,
+    /// It is down.
+    Down,
+}
+
+/// A peer.
+pub(crate) struct Peer {
+    pub(crate) outbox: Option<Box<Outbox>>,
+    pub(crate) link: Option<Box<Link>>,
+    pub(crate) stage: Stage,
+    /// Messages of former connections that are not known to be taken.
+    retired: Vec<(u64, Vec<u8>)>,
+    /// Messages accepted for former connections, and the last that is known to be taken.
+    base: u64,
+    passed: u64,
+    pub(crate) life: Life,
+    is_dirty: bool,
+    is_active: bool,
+    is_owed: bool,
+    is_wanted: bool,
+}
+
+impl Peer {
+    fn new() -> Self {
+        Self {
+            outbox: None,
+            link: None,
+            stage: Stage::Fresh,
+            retired: Vec::new(),
+            base: 0,
+            passed: 0,
+            life: Life::FIRST,
+            is_dirty: false,
+            is_active: false,
+            is_owed: false,
+            is_wanted: false,
+        }
+    }
+
+    /// The numbers of the messages accepted over the present connection.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.outbox.as_ref().map_or(0, |outbox| outbox.accepted)
+    }
+}
+
+/// A list of peers, each at most once, by a mark of its own.
+macro_rules! enlist {
+    ($core:ident, $list:ident, $mark:ident, $index:expr) => {
+        let index = $index;
+        if let Some(peer) = $core.peers.get_mut(index as usize)
+            && !std::mem::replace(&mut peer.$mark, true)
+        {
+            $core.$list.push(index);
+        }
+    };
+}
+
+/// The connections of a rail.
+pub(crate) struct Core {
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) by_pair: FxHashMap<u32, u32>,
+    pub(crate) inbox: Inbox,
+    pub(crate) slots: Slots,
+    pub(crate) pool: Pool,
+    regions: Regions,
+    sent: Arc<Completions>,
+    pub(crate) received: Arc<Completions>,
+    lines: Arc<Registered>,
+    domain: Arc<Domain>,
+    /// Entries of the queue of sends, and requests that may need one.
+    entries: usize,
+    under_way: usize,
+    /// Promises to connections that are over, whose last sends may still be found.
+    settling: usize,
+    /// Connections that are on their way to their ends.
+    ending: usize,
+    dirty: Vec<u32>,
+    active: Vec<u32>,
+    owed: Vec<u32>,
+    /// Peers that need a connection; connections that have ended, for their peers to be told.
+    pub(crate) wanted: VecDeque<u32>,
+    pub(crate) ended: VecDeque<(u32, DownReason)>,
+    pub(crate) events: VecDeque<RailEvent>,
+    /// Fences that have ended.
+    pub(crate) fences: VecDeque<OpId>,
+    pub(crate) port: (u8, u16, u8),
+    pub(crate) sizes: Sizes,
+    pub(crate) stats: RcStats,
+    pub(crate) now: Time,
+    /// Empty polls in a row.
+    idle: u32,
+}
+
+impl Core {
+    /// Makes the queues and the memory of a rail, on a port with its partition's place and its MTU's number.
+    ///
+    /// # Errors
+    /// If the system refuses a step.
+    pub(crate) fn new(open: &Arc<Open>, port: (u8, u16, u8), sizes: Sizes) -> Result<Self, VerbsError> {
+        let memory = |bytes: usize| {
+            Region::new(bytes).map_err(|error| VerbsError::Nonsense {
+                device: open.name().to_owned(),
+                what: error.to_string(),
+            })
+        };
+        let domain = Domain::new(open)?;
+        let channel = Channel::new(open)?;
+        let entries = 4 * DEPTH.max(sizes.sends);
+        let sent = Completions::new(&channel, entries)?;
+        let received = Completions::new(&channel, sizes.receives.1)?;
+        let slots = Slots::new(&domain, sizes.slot, sizes.receives)?;
+        let pool = Registered::new(&domain, &memory(sizes.sends * sizes.slot)?)?;
+        let lines = Registered::new(&domain, &memory(sizes.peers * LINE)?)?;
+        Ok(Self {
+            peers: Vec::new(),
+            by_pair: FxHashMap::default(),
+            inbox: Inbox::default(),
+            slots,
+            pool: Pool::new(pool, sizes.slot),
+            regions: Regions::new(&domain),
+            sent,
+            received,
+            lines,
+            domain,
+            entries,
+            under_way: 0,
+            settling: 0,
+            ending: 0,
+            dirty: Vec::new(),
+            active: Vec::new(),
+            owed: Vec::new(),
+            wanted: VecDeque::new(),
+            ended: VecDeque::new(),
+            events: VecDeque::new(),
+            fences: VecDeque::new(),
+            port,
+            sizes,
+            stats: RcStats::default(),
+            now: Time::ZERO,
+            idle: 0,
+        })
+    }
+
+    /// Adds a peer; `None` where there are as many as the memory is for.
+    pub(crate) fn add(&mut self) -> Option<u32> {
+        let index = self.peers.len();
+        if index == self.sizes.peers {
+            return None;
+        }
+        self.peers.push(Peer::new());
+        for list in [&mut self.dirty, &mut self.active, &mut self.owed] {
+            list.reserve(index + 1);
+        }
+        Some(index as u32)
+    }
+
+    pub(crate) fn report(&mut self, index: u32, kind: EventKind, life: Life) {
+        self.events.push_back(RailEvent {
+            at: self.now,
+            scope: Scope::Peer(PeerIndex(index)),
+            kind,
+            life,
+        });
+    }
+
+    // The making of connections.
+
+    /// Makes our end of a connection, which receives nothing yet; what the other end has to know of it. One
+    /// that was made and not connected is given up.
+    ///
+    /// # Errors
+    /// If the system refuses a step, or there are no slots to promise.
+    pub(crate) fn prepare(&mut self, index: u32) -> Result<Hello, VerbsError> {
+        self.cancel(index);
+        if self.slots.unpromised() < FIRST_CREDITS {
+            self.slots.grow()?;
+        }
+        let credits = self.slots.unpromised().min(FIRST_CREDITS);
+        if credits == 0 {
+            return Err(VerbsError::Nonsense {
+                device: format!("{:?}", self.domain),
+                what: "no receive slots left to promise".to_owned(),
+            });
+        }
+        let line = index as usize * LINE;
+        let slice = self.lines.memory().slice(line, LINE);
+        let page = slice.map(|slice| Registered::written(&self.domain, slice));
+        let Some(page) = page else {
+            return Err(VerbsError::Nonsense {
+                device: format!("{:?}", self.domain),
+                what: "a peer without a line".to_owned(),
+            });
+        };
+        let page = page?;
+        let sizes = ReliableSizes {
+            sends: DEPTH,
+            inline: self.sizes.inline,
+        };
+        let queue: &Arc<SharedQueue> = &self.slots.queue;
+        let pair = ReliablePair::new(queue, (&self.sent, &self.received), sizes)?;
+        let mut psn = [0; 4];
+        // Without random numbers, late packets are told apart by the queue pair's number alone.
+        let _ = getrandom::fill(&mut psn);
+        let hello = Hello {
+            pair: pair.number(),
+            psn: u32::from_ne_bytes(psn) >> 8,
+            mtu: self.port.2,
+            credits: credits as u32,
+            slot: self.sizes.slot as u32,
+            page: (page.memory().address() as u64, page.remote_key()),
+        };
+        let memory = [Arc::clone(&self.pool.memory), Arc::clone(&self.lines)];
+        let poster = Poster::new(pair, DEPTH, memory);
+        let place = (page, Arc::clone(&self.lines), line);
+        let port = (self.port.0, self.port.1);
+        let link = Link::new(poster, hello, place, port, self.now)?;
+        self.slots.promised += credits;
+        self.peers[index as usize].link = Some(Box::new(link));
+        Ok(hello)
+    }
+
+    /// Gives up an end that was made and not connected.
+    fn cancel(&mut self, index: u32) {
+        let link = &mut self.peers[index as usize].link;
+        if let Some(made) = link.take_if(|link| link.state == State::Made) {
+            self.slots.promised -= made.promised();
+        }
+    }
+
+    /// Connects our end to the other one: it receives from now on.
+    ///
+    /// # Errors
+    /// Why the connection cannot be: [`DownReason::Hostile`] where the other end says what cannot be,
+    /// [`DownReason::Resources`] where the system refuses it.
+    pub(crate) fn connect(
+        &mut self,
+        index: u32,
+        theirs: &Hello,
+        route: &Route,
+        life: Life,
+    ) -> Result<(), DownReason> {
+        let peer = &mut self.peers[index as usize];
+        let Some(link) = peer.link.as_mut().filter(|link| link.state == State::Made) else {
+            return Err(DownReason::Resources);
+        };
+        if !theirs.is_possible(self.sizes.slot) {
+            self.cancel(index);
+            return Err(DownReason::Hostile);
+        }
+        if link.connect(theirs, route, self.sizes.retries).is_err() {
+            self.cancel(index);
+            return Err(DownReason::Resources);
+        }
+        peer.life = life;
+        self.by_pair.insert(link.ours.pair, index);
+        Ok(())
+    }
+
+    /// The other end receives, too: what waits may be sent, and the peer is up.
+    pub(crate) fn ready(&mut self, index: u32) {
+        let now = self.now;
+        let peer = &mut self.peers[index as usize];
+        if let Some(link) = &mut peer.link
+            && link.state == State::Receiving
+        {
+            link.state = State::Up;
+            link.posted_at = now;
+            (peer.stage, peer.is_wanted) = (Stage::Open, false);
+            let life = peer.life;
+            self.report(index, EventKind::PeerUp, life);
+            self.mark_dirty(index);
+        }
+    }
+
+    // The ends of connections.
+
+    /// Ends a connection for a reason: what has come is shown before, and what was posted ends; then the peer
+    /// is down.
+    pub(crate) fn end(&mut self, index: u32, reason: DownReason) {
+        let now = self.now;
+        let Some(link) = &mut self.peers[index as usize].link else {
+            return;
+        };
+        match link.state {
+            State::Made => self.cancel(index),
+            State::Receiving | State::Up => {
+                let posted = link.fail(reason, now);
+                self.ending += 1;
+                self.under_way += posted.requests;
+            }
+            State::Ending(..) => {}
+        }
+    }
+
+    /// Ends a peer at once and without an event, whatever it has.
+    pub(crate) fn drop_peer(&mut self, index: u32) {
+        if self.peers[index as usize].stage != Stage::Down {
+            self.bury(index);
+        }
+    }
+
+    /// Shows that everything of a connection has ended, or cannot be waited for any more.
+    fn finish_ending(&mut self) {
+        for index in 0..self.peers.len() as u32 {
+            let Some(link) = &self.peers[index as usize].link else {
+                continue;
+            };
+            let State::Ending(reason, since) = link.state else {
+                continue;
+            };
+            if link.under_way() == 0 || self.now >= since + STALLED {
+                self.bury(index);
+                self.report(index, EventKind::PeerDown(reason), Life::FIRST);
+                self.ended.push_back((index, reason));
+            }
+        }
+    }
+
+    /// Takes a connection down: its queue pair is destroyed, and what was not taken is kept to be reclaimed.
+    fn bury(&mut self, index: u32) {
+        self.reap();
+        let peer = &mut self.peers[index as usize];
+        (peer.stage, peer.is_wanted) = (Stage::Down, false);
+        let mut taken = 0;
+        if let Some(mut link) = peer.link.take() {
+            let accepted = peer.outbox.as_ref().map_or(0, |outbox| outbox.accepted);
+            // What cannot be is no news.
+            let _ = link.read_page(accepted);
+            taken = link.known.consumed;
+            self.by_pair.remove(&link.ours.pair);
+            self.under_way -= link.under_way();
+            self.settling += link.promised();
+            self.ending -= usize::from(matches!(link.state, State::Ending(..)));
+        }
+        peer.passed = peer.passed.max(peer.base + taken);
+        let (base, retired) = (peer.base, &mut peer.retired);
+        if let Some(outbox) = &mut peer.outbox {
+            peer.base += outbox.accepted;
+            outbox.end(&mut self.pool, taken, |number, message| {
+                retired.push((base + number, message));
+            });
+        }
+        self.inbox.forget(index, &mut self.slots);
+    }
+
+    // Sending.
+
+    /// Accepts a message.
+    #[inline]
+    pub(crate) fn accept(&mut self, index: u32, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
+        let result = self.try_accept(index, head, body);
+        if result != Err(Refused::Full) {
+            return result;
+        }
+        // Perhaps something has ended meanwhile.
+        self.reap();
+        self.read_page(index);
+        self.try_accept(index, head, body)
+    }
+
+    #[inline]
+    fn try_accept(&mut self, index: u32, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
+        let peer = self.peers.get_mut(index as usize).ok_or(Refused::PeerDown)?;
+        if peer.stage == Stage::Down {
+            return Err(Refused::PeerDown);
+        }
+        let is_ending = peer
+            .link
+            .as_ref()
+            .is_some_and(|link| matches!(link.state, State::Ending(..)));
+        if is_ending {
+            return Err(Refused::Full);
+        }
+        let far = match body {
+            Body::Region(slice) if slice.len() >= self.sizes.zero_copy => {
+                self.regions.place(slice).map(|place| Far {
+                    place,
+                    slice: (*slice).clone(),
+                })
+            }
+            _ => None,
+        };
+        let is_far = far.is_some();
+        let outbox = peer.outbox.get_or_insert_with(|| Box::new(Outbox::new()));
+        outbox.accept(&mut self.pool, head, body, far)?;
+        let id = MsgId(peer.base + outbox.accepted);
+        self.stats.sent += 1;
+        self.stats.zero_copy += u64::from(is_far);
+        if peer.stage == Stage::Fresh && !std::mem::replace(&mut peer.is_wanted, true) {
+            self.wanted.push_back(index);
+        }
+        self.mark_dirty(index);
+        Ok(id)
+    }
+
+    #[inline]
+    fn mark_dirty(&mut self, index: u32) {
+        enlist!(self, dirty, is_dirty, index);
+    }
+
+    #[inline]
+    pub(crate) fn mark_owed(&mut self, index: u32) {
+        enlist!(self, owed, is_owed, index);
+    }
+
+    /// Posts everything that waits and may be sent: one doorbell for each peer.
+    #[inline]
+    pub(crate) fn flush(&mut self) {
+        while let Some(index) = self.dirty.pop() {
+            let peer = &mut self.peers[index as usize];
+            peer.is_dirty = false;
+            let (Some(outbox), Some(link)) = (&mut peer.outbox, &mut peer.link) else {
+                continue;
+            };
+            let most = (self.entries - DEPTH).saturating_sub(self.under_way);
+            let posted = link.post(outbox, &self.pool, most, self.now);
+            let is_kept = !outbox.is_empty();
+            self.stats.sends += posted.sends as u64;
+            self.book(index, posted);
+            if is_kept {
+                enlist!(self, active, is_active, index);
+            }
+        }
+    }
+
+    fn book(&mut self, index: u32, posted: Posted) {
+        self.under_way += posted.requests;
+        self.stats.doorbells += u64::from(posted.requests > 0);
+        if posted.is_broken {
+            self.end(index, DownReason::Resources);
+        }
+    }
+
+    /// Takes the completions of sends.
+    #[inline]
+    pub(crate) fn reap(&mut self) {
+        let mut found = [Wc::zeroed(); BATCH];
+        // A queue that is broken ends nothing: time ends its connections.
+        while let Ok(count @ 1..) = self.sent.poll(&mut found) {
+            found[..count]
+                .iter()
+                .for_each(|completion| self.complete(completion));
+            if count < BATCH {
+                return;
+            }
+        }
+    }
+
+    /// One completion: of one in error, only its request, its status and its queue pair count.
+    #[inline]
+    fn complete(&mut self, completion: &Wc) {
+        let Some(&index) = self.by_pair.get(&completion.qp_num) else {
+            self.stats.stale += 1;
+            return;
+        };
+        let peer = &mut self.peers[index as usize];
+        let Some(link) = &mut peer.link else { return };
+        let is_error = completion.status != numbers::SUCCESS;
+        match link.ended(completion.wr_id, is_error, self.now) {
+            Ended::Nonsense => self.stats.nonsense += 1,
+            Ended::Well(count) => {
+                self.under_way -= count;
+                self.release(index);
+            }
+            Ended::Badly(count) => {
+                self.under_way -= count;
+                self.failed(index, completion.status);
+            }
+        }
+    }
+
+    #[cold]
+    fn failed(&mut self, index: u32, status: i32) {
+        self.stats.flushed += u64::from(status == numbers::WR_FLUSH_ERR);
+        self.stats.rnr += u64::from(status == numbers::RNR_RETRY_EXC_ERR);
+        self.end(index, reason_of(status));
+    }
+
+    /// Gives back what has ended and was taken; what waits for room goes on.
+    #[inline]
+    pub(crate) fn news(&mut self, index: u32) {
+        self.release(index);
+    }
+
+    #[inline]
+    fn release(&mut self, index: u32) {
+        let peer = &mut self.peers[index as usize];
+        if let (Some(outbox), Some(link)) = (&mut peer.outbox, &peer.link) {
+            outbox.release(&mut self.pool, link.known.consumed, link.done());
+            if outbox.waits() {
+                self.mark_dirty(index);
+            }
+        }
+    }
+
+    /// Reads what the peer has written to our counter page.
+    #[inline]
+    pub(crate) fn read_page(&mut self, index: u32) {
+        let Some(peer) = self.peers.get_mut(index as usize) else {
+            return;
+        };
+        let accepted = peer.accepted();
+        let Some(link) = &mut peer.link else { return };
+        if link.state != State::Up {
+            return;
+        }
+        match link.read_page(accepted) {
+            Ok(false) => {}
+            Ok(true) => self.release(index),
+            Err(_) => self.end(index, DownReason::Hostile),
+        }
+    }
+
+    /// The last message of a peer that was taken.
+    pub(crate) fn watermark(&mut self, index: u32) -> MsgId {
+        self.read_page(index);
+        let Some(peer) = self.peers.get_mut(index as usize) else {
+            return MsgId(0);
+        };
+        if let Some(link) = &peer.link {
+            peer.passed = peer.passed.max(peer.base + link.known.consumed);
+        }
+        MsgId(peer.passed)
+    }
+
+    /// What is left of former connections.
+    pub(crate) fn reclaim(&mut self, index: u32, each: &mut dyn FnMut(MsgId, &[u8])) {
+        if let Some(peer) = self.peers.get_mut(index as usize) {
+            for (number, message) in std::mem::take(&mut peer.retired) {
+                each(MsgId(number), &message);
+            }
+        }
+    }
+
+    /// A fence, which has nothing to wait for.
+    pub(crate) fn fence(&mut self, op: OpId) -> Result<(), Refused> {
+        if self.fences.len() == MOST_FENCES {
+            return Err(Refused::Full);
+        }
+        self.fences.push_back(op);
+        Ok(())
+    }
+
+    // Housekeeping.
+
+    /// What follows the messages of a poll.
+    #[inline]
+    pub(crate) fn after_poll(&mut self, found: bool) {
+        self.reap();
+        self.idle = if found { 0 } else { self.idle.wrapping_add(1) };
+        if self.idle == 2 || self.idle.is_multiple_of(16) {
+            self.tell(false);
+            self.read_pages();
+        } else if found {
+            self.tell(true);
+        }
+        self.flush();
+    }
+
+    /// Writes counters to the peers that wait for them; at leisure to all that do not know them.
+    fn tell(&mut self, only_low: bool) {
+        let mut at = 0;
+        while let Some(&index) = self.owed.get(at) {
+            let is_done = self.tell_one(index, only_low);
+            if is_done {
+                self.owed.swap_remove(at);
+                self.peers[index as usize].is_owed = false;
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn tell_one(&mut self, index: u32, only_low: bool) -> bool {
+        let peer = &mut self.peers[index as usize];
+        let Some(link) = &mut peer.link else { return true };
+        if only_low && !link.is_low() {
+            return false;
+        }
+        link.grant(&mut self.slots);
+        if link.promised() == 0 && self.slots.grow().unwrap_or(false) {
+            link.grant(&mut self.slots);
+        }
+        // What waits to be sent says it, too.
+        let says_it = peer.outbox.as_ref().is_some_and(|outbox| outbox.waits());
+        if !says_it || !only_low {
+            let posted = link.tell(self.now);
+            let is_done = link.has_told() || link.state != State::Up;
+            self.stats.told += posted.requests as u64;
+            self.book(index, posted);
+            return is_done;
+        }
+        self.mark_dirty(index);
+        false
+    }
+
+    fn read_pages(&mut self) {
+        let mut at = 0;
+        while let Some(&index) = self.active.get(at) {
+            self.read_page(index);
+            self.release(index);
+            let peer = &mut self.peers[index as usize];
+            if peer.outbox.as_ref().is_none_or(|outbox| outbox.is_empty()) {
+                peer.is_active = false;
+                self.active.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// Nothing more is there to be received: promises to former connections hold no more, and connections that
+    /// are over are told.
+    #[inline]
+    pub(crate) fn received_all(&mut self) {
+        self.slots.promised -= std::mem::take(&mut self.settling);
+        if self.ending > 0 {
+            self.reap();
+            self.finish_ending();
+        }
+    }
+
+    /// Looks after connections at a time: those that owe an end, those that are idle.
+    pub(crate) fn progress(&mut self, now: Time) {
+        self.now = now;
+        self.reap();
+        for index in 0..self.peers.len() as u32 {
+            let Some(link) = &mut self.peers[index as usize].link else {
+                continue;
+            };
+            if link.state != State::Up {
+                continue;
+            }
+            if link.owes_since().is_some_and(|since| now >= since + STALLED) {
+                self.end(index, DownReason::Silent);
+            } else if now >= link.posted_at + self.sizes.keep_alive {
+                let posted = link.probe(now);
+                self.stats.probes += posted.requests as u64;
+                self.book(index, posted);
+            }
+        }
+    }
+
+    /// Whether everything that was accepted is taken, or cannot be.
+    pub(crate) fn is_settled(&mut self) -> bool {
+        self.flush();
+        self.reap();
+        self.read_pages();
+        let is_done = |peer: &Peer| {
+            peer.stage == Stage::Down || peer.outbox.as_ref().is_none_or(|outbox| outbox.is_empty())
+        };
+        self.peers.iter().all(is_done)
+    }
+}
+
+/// Why a connection ended, by the status of the request that found it out.
+fn reason_of(status: i32) -> DownReason {
+    match status {
+        numbers::RETRY_EXC_ERR => DownReason::Silent,
+        numbers::RNR_RETRY_EXC_ERR => DownReason::Hostile,
+        numbers::LOC_LEN_ERR | numbers::LOC_QP_OP_ERR | numbers::LOC_PROT_ERR => DownReason::Resources,
+        _ => DownReason::Died,
+    }
+}

@@ -1,0 +1,240 @@
+//! The bytes of one send: a head, then messages one after the other, each behind its length.
+//!
+//! ```text
+//!   ┌──────── Head, 16 bytes ────────┬ 2 ┬───────────┬ 2 ┬──────────────┐
+//!   │ consumed  granted  count flags │ n │ n bytes   │ m │ m bytes      │
+//!   └────────────────────────────────┴───┴───────────┴───┴──────────────┘
+//! ```
+//!
+//! Little endian. A message is what the layer above has sent as head and body. All checks of what a peer sends
+//! are here and in [`Counters`].
+
+use doorbell_fabric::memory::SharedBytes;
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a head.
+pub(crate) const HEAD: usize = size_of::<Head>();
+/// Bytes in front of each message.
+pub(crate) const LENGTH: usize = 2;
+/// Flag: the sender has more to send than it has credits.
+pub(crate) const WANTS_MORE: u16 = 1;
+
+/// What every send begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(crate) struct Head {
+    /// Messages that the writer's upper layer has taken from the reader, over this connection.
+    pub(crate) consumed: U64,
+    /// Sends that the reader may have made in all, modulo 2^32.
+    pub(crate) granted: U32,
+    /// Messages that follow.
+    pub(crate) count: U16,
+    /// [`WANTS_MORE`], or nothing.
+    pub(crate) flags: U16,
+}
+const _: () = assert!(size_of::<Head>() == 16);
+
+/// What the other end has taken and granted, as it says by a head or in our counter page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(crate) struct Counters {
+    /// As in [`Head`].
+    pub(crate) consumed: U64,
+    /// As in [`Head`], but in 64 bits, so that each number is one word.
+    pub(crate) granted: U64,
+}
+const _: () = assert!(size_of::<Counters>() == 16);
+
+/// A rule of the wire was broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Impossible;
+
+/// Reads the head of a send of this many bytes, once, and checks it and the lengths of its messages.
+pub(crate) fn check(bytes: SharedBytes<'_>) -> Result<Head, Impossible> {
+    let head = Head::read_from_bytes(&bytes.read::<HEAD>(0).ok_or(Impossible)?).map_err(|_| Impossible)?;
+    if head.flags.get() & !WANTS_MORE != 0 {
+        return Err(Impossible);
+    }
+    let least = HEAD + usize::from(head.count.get()) * LENGTH;
+    if bytes.len() < least || head.count.get() == 0 && bytes.len() != HEAD {
+        return Err(Impossible);
+    }
+    Ok(head)
+}
+
+/// The message at an offset, and the offset behind it. The last one ends where the send does.
+#[inline]
+pub(crate) fn message(
+    bytes: SharedBytes<'_>,
+    at: usize,
+    is_last: bool,
+) -> Result<(SharedBytes<'_>, usize), Impossible> {
+    let length = u16::from_le_bytes(bytes.read(at).ok_or(Impossible)?);
+    let start = at + LENGTH;
+    let end = start + usize::from(length);
+    let is_possible = if is_last {
+        end == bytes.len()
+    } else {
+        end + LENGTH <= bytes.len()
+    };
+    if !is_possible {
+        return Err(Impossible);
+    }
+    Ok((bytes.skip(start).take(length.into()), end))
+}
+
+/// What is known of the other end: both numbers only grow, and neither runs ahead of what can be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// Of the messages that were sent, those that were taken.
+    pub(crate) consumed: u64,
+    /// Sends that may be made in all.
+    pub(crate) granted: u64,
+}
+
+/// The most sends that are granted beyond those that were made.
+pub(crate) const MOST_CREDITS: u64 = 1 << 14;
+
+impl Known {
+    /// Takes what a counter page has, all zero until it is first written; `last` is what it had before.
+    pub(crate) fn page(
+        &mut self,
+        last: &mut Self,
+        page: Counters,
+        messages: u64,
+        sends: u64,
+    ) -> Result<bool, Impossible> {
+        let now = Self {
+            consumed: page.consumed.get(),
+            granted: page.granted.get(),
+        };
+        self.take(last, now, messages, sends)
+    }
+
+    /// Takes what a head has; `last` is what the head before it had.
+    pub(crate) fn head(
+        &mut self,
+        last: &mut Self,
+        head: &Head,
+        messages: u64,
+        sends: u64,
+    ) -> Result<bool, Impossible> {
+        let step = head.granted.get().wrapping_sub(last.granted as u32);
+        let now = Self {
+            consumed: head.consumed.get(),
+            granted: last.granted + u64::from(step),
+        };
+        self.take(last, now, messages, sends)
+    }
+
+    /// Heads and the page are two ways, each in order: on one, a number never shrinks. Whether there is news.
+    fn take(&mut self, last: &mut Self, now: Self, messages: u64, sends: u64) -> Result<bool, Impossible> {
+        let shrinks = now.consumed < last.consumed || now.granted < last.granted;
+        if shrinks || now.consumed > messages || now.granted > sends + MOST_CREDITS {
+            return Err(Impossible);
+        }
+        *last = now;
+        let is_news = now.consumed > self.consumed || now.granted > self.granted;
+        self.consumed = self.consumed.max(now.consumed);
+        self.granted = self.granted.max(now.granted);
+        Ok(is_news)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_head_and_messages() {
+        let head = Head {
+            consumed: 0x0102_0304_0506_0708.into(),
+            granted: 0x0a0b_0c0d.into(),
+            count: 2.into(),
+            flags: WANTS_MORE.into(),
+        };
+        let mut golden = vec![8, 7, 6, 5, 4, 3, 2, 1, 0x0d, 0x0c, 0x0b, 0x0a, 2, 0, 1, 0];
+        assert_eq!(head.as_bytes(), golden);
+        golden.extend(b"\x05\0hello\0\0");
+        let bytes = SharedBytes::of(&golden);
+        assert_eq!(check(bytes), Ok(head));
+        let (first, at) = message(bytes, HEAD, false).unwrap();
+        assert_eq!((first.to_vec(), at), (b"hello".to_vec(), 23));
+        let (second, at) = message(bytes, at, true).unwrap();
+        assert_eq!((second.len(), at), (0, golden.len()));
+    }
+
+    #[test]
+    fn what_is_cut_or_longer_than_sent_is_impossible() {
+        let mut bytes = Head {
+            consumed: 0.into(),
+            granted: 0.into(),
+            count: 1.into(),
+            flags: 0.into(),
+        }
+        .as_bytes()
+        .to_vec();
+        assert_eq!(
+            check(SharedBytes::of(&bytes)),
+            Err(Impossible),
+            "no room for its message"
+        );
+        assert_eq!(check(SharedBytes::of(&bytes[..15])), Err(Impossible));
+        bytes.extend(b"\x03\0abc");
+        assert!(check(SharedBytes::of(&bytes)).is_ok());
+        assert!(message(SharedBytes::of(&bytes), HEAD, true).is_ok());
+        assert!(message(SharedBytes::of(&bytes[..20]), HEAD, true).is_err());
+        assert!(
+            message(SharedBytes::of(&bytes), HEAD, false).is_err(),
+            "none follows"
+        );
+        bytes.push(0);
+        assert!(
+            message(SharedBytes::of(&bytes), HEAD, true).is_err(),
+            "more follows"
+        );
+        bytes[14] = 2;
+        assert_eq!(check(SharedBytes::of(&bytes)), Err(Impossible), "an unknown flag");
+    }
+
+    #[test]
+    fn numbers_that_shrink_or_run_ahead_are_impossible() {
+        let (mut known, mut heads, mut pages) = (Known::default(), Known::default(), Known::default());
+        let head = |consumed: u64, granted: u32| Head {
+            consumed: consumed.into(),
+            granted: granted.into(),
+            count: 0.into(),
+            flags: 0.into(),
+        };
+        assert_eq!(known.head(&mut heads, &head(3, 8), 5, 4), Ok(true));
+        assert_eq!(known.head(&mut heads, &head(2, 8), 5, 4), Err(Impossible));
+        assert_eq!(known.head(&mut heads, &head(6, 8), 5, 4), Err(Impossible));
+        assert_eq!(
+            known.head(&mut heads, &head(3, 7), 5, 4),
+            Err(Impossible),
+            "granted shrinks"
+        );
+        let page = |consumed: u64, granted: u64| Counters {
+            consumed: consumed.into(),
+            granted: granted.into(),
+        };
+        assert_eq!(
+            known.page(&mut pages, page(2, 8), 5, 4),
+            Ok(false),
+            "older than a head's"
+        );
+        assert_eq!(known.page(&mut pages, page(1, 8), 5, 4), Err(Impossible));
+        assert_eq!(
+            known.page(&mut pages, page(5, MOST_CREDITS + 5), 5, 4),
+            Err(Impossible)
+        );
+        assert_eq!(
+            known,
+            Known {
+                consumed: 3,
+                granted: 8
+            }
+        );
+    }
+}

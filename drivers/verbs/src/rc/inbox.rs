@@ -1,0 +1,249 @@
+//! What was received and not shown yet: completions that were taken off the queue, and the send whose messages
+//! are being shown.
+
+use doorbell_fabric::event::DownReason;
+use doorbell_fabric::memory::{Room, SharedBytes};
+use doorbell_fabric::message::{Arrivals, Inbound, Look, PeerIndex, Watch};
+
+use super::core::Core;
+use super::head::{self, HEAD};
+use super::link::State;
+use super::slots::Slots;
+use crate::sys::{Wc, numbers};
+
+/// Completions that are taken off the queue at a time.
+const BATCH: usize = 16;
+/// Bytes of a head that [`Core::look`] compares.
+const HEAD_WORDS: usize = 16;
+
+/// A send whose messages are being shown.
+#[derive(Clone, Copy)]
+struct Current {
+    peer: u32,
+    slot: u32,
+    length: usize,
+    at: usize,
+    left: u16,
+}
+
+/// What was received and not shown yet.
+pub(crate) struct Inbox {
+    found: [Wc; BATCH],
+    next: usize,
+    count: usize,
+    current: Option<Current>,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self {
+            found: [Wc::zeroed(); BATCH],
+            next: 0,
+            count: 0,
+            current: None,
+        }
+    }
+}
+
+impl Inbox {
+    /// A peer's connection is over: what is left of its send is not shown.
+    pub(crate) fn forget(&mut self, peer: u32, slots: &mut Slots) {
+        if let Some(current) = self.current.take_if(|current| current.peer == peer) {
+            slots.give_back(current.slot);
+        }
+    }
+}
+
+impl Core {
+    /// Shows up to `budget` messages; returns how many.
+    #[inline]
+    pub(crate) fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
+        self.flush();
+        let mut shown = 0;
+        while shown < budget {
+            let Some(current) = self.open_next() else { break };
+            match self.message_of(&current) {
+                Some((message, end)) => {
+                    sink.message(PeerIndex(current.peer), Inbound::whole(message));
+                    self.shown(current, end);
+                    shown += 1;
+                }
+                None => self.refuse(current),
+            }
+        }
+        self.stats.received += shown as u64;
+        if budget > 0 {
+            self.after_poll(shown > 0);
+        }
+        shown
+    }
+
+    /// The send whose messages come next: the present one, or the next one that is there.
+    #[inline]
+    fn open_next(&mut self) -> Option<Current> {
+        loop {
+            if let Some(current) = self.inbox.current {
+                return Some(current);
+            }
+            if self.inbox.next == self.inbox.count && !self.fetch() {
+                return None;
+            }
+            let completion = self.inbox.found[self.inbox.next];
+            self.inbox.next += 1;
+            self.take(&completion);
+        }
+    }
+
+    /// Takes completions off the queue; whether there were any.
+    #[inline]
+    fn fetch(&mut self) -> bool {
+        // A broken queue brings nothing: time ends its connections.
+        let count = self.received.poll(&mut self.inbox.found).unwrap_or(0);
+        (self.inbox.next, self.inbox.count) = (0, count);
+        if count == 0 {
+            self.received_all();
+        }
+        count > 0
+    }
+
+    /// One completion: a send of a connection that is alive, whose head is possible, is the next to be shown.
+    #[inline]
+    fn take(&mut self, completion: &Wc) {
+        let Some(slot) = self.slots.take(completion.wr_id) else {
+            self.stats.nonsense += 1;
+            return;
+        };
+        let Some(&index) = self.by_pair.get(&completion.qp_num) else {
+            self.stats.stale += 1;
+            return self.slots.give_back(slot);
+        };
+        if completion.status != numbers::SUCCESS {
+            self.slots.give_back(slot);
+            // A flush belongs to nobody.
+            if completion.status != numbers::WR_FLUSH_ERR {
+                self.end(index, DownReason::Died);
+            }
+            return;
+        }
+        let length = completion.byte_len as usize;
+        if !self.begin(index, slot, length) {
+            self.slots.give_back(slot);
+            self.end(index, DownReason::Hostile);
+        }
+    }
+
+    /// Checks a send, and begins to show its messages; `false` if a rule of the wire was broken.
+    #[inline]
+    fn begin(&mut self, index: u32, slot: u32, length: usize) -> bool {
+        if length > self.sizes.slot {
+            self.stats.nonsense += 1;
+            return false;
+        }
+        // What is sent says that the other end is ready.
+        self.ready(index);
+        let Ok(head) = head::check(self.slots.bytes(slot, length)) else {
+            return false;
+        };
+        let peer = &mut self.peers[index as usize];
+        let accepted = peer.accepted();
+        let Some(link) = &mut peer.link else { return false };
+        let Ok(is_news) = link.arrived(&head, accepted, &mut self.slots) else {
+            return false;
+        };
+        if is_news {
+            self.news(index);
+        }
+        self.mark_owed(index);
+        if head.count.get() == 0 {
+            self.slots.give_back(slot);
+            return true;
+        }
+        self.inbox.current = Some(Current {
+            peer: index,
+            slot,
+            length,
+            at: HEAD,
+            left: head.count.get(),
+        });
+        true
+    }
+
+    #[inline]
+    fn message_of(&self, current: &Current) -> Option<(SharedBytes<'_>, usize)> {
+        let bytes = self.slots.bytes(current.slot, current.length);
+        head::message(bytes, current.at, current.left == 1).ok()
+    }
+
+    /// A message was taken by the layer above.
+    #[inline]
+    fn shown(&mut self, current: Current, end: usize) {
+        if let Some(link) = &mut self.peers[current.peer as usize].link {
+            link.consumed += 1;
+        }
+        if current.left == 1 {
+            self.inbox.current = None;
+            self.slots.give_back(current.slot);
+        } else {
+            self.inbox.current = Some(Current {
+                at: end,
+                left: current.left - 1,
+                ..current
+            });
+        }
+    }
+
+    #[cold]
+    fn refuse(&mut self, current: Current) {
+        self.inbox.current = None;
+        self.slots.give_back(current.slot);
+        self.end(current.peer, DownReason::Hostile);
+    }
+
+    /// Takes the next message of a peer, if it begins with these words and fits: see
+    /// [`Message::look`](doorbell_fabric::message::Message::look).
+    #[inline]
+    pub(crate) fn look(&mut self, peer: PeerIndex, words: [u64; 2], room: Room<'_>, watch: Watch) -> Look {
+        for _ in 0..watch.looks.max(1) {
+            if let Some(current) = self.open_next() {
+                return self.look_at(current, peer, words, room);
+            }
+            (0..watch.pauses).for_each(|_| std::hint::spin_loop());
+        }
+        Look::Nothing
+    }
+
+    #[inline]
+    fn look_at(&mut self, current: Current, peer: PeerIndex, words: [u64; 2], room: Room<'_>) -> Look {
+        let Some((message, end)) = self.message_of(&current) else {
+            return Look::Other;
+        };
+        let word = |at| message.read(at).map(u64::from_ne_bytes);
+        let is_it = current.peer == peer.0 && word(0) == Some(words[0]) && word(8) == Some(words[1]);
+        if !is_it || message.len() - HEAD_WORDS > room.len() {
+            return Look::Other;
+        }
+        let length = room.write_shared(0, message.skip(HEAD_WORDS));
+        self.stats.received += 1;
+        self.shown(current, end);
+        Look::Taken(length)
+    }
+
+    /// Checks up to `looks` times whether something has come; what was seen is kept for the next poll.
+    #[inline]
+    pub(crate) fn linger(&mut self, looks: u32) -> bool {
+        for _ in 0..looks.max(1) {
+            if self.inbox.current.is_some() || self.inbox.next < self.inbox.count || self.fetch() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
+    }
+
+    /// Whether a connection of this peer is on its way to its end.
+    pub(crate) fn is_ending(&self, index: u32) -> bool {
+        let link = &self.peers[index as usize].link;
+        link.as_ref()
+            .is_some_and(|link| matches!(link.state, State::Ending(..)))
+    }
+}

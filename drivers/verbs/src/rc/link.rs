@@ -1,0 +1,394 @@
+//! One life of a connection: its queue pair, the requests under way, credits and counters both ways.
+
+use std::sync::Arc;
+
+use doorbell_fabric::event::DownReason;
+use doorbell_fabric::time::Time;
+
+use super::head::{Counters, Head, Impossible, Known, WANTS_MORE};
+use super::hello::{Hello, Route};
+use super::outbox::{Outbox, Pool};
+use super::slots::Slots;
+use crate::error::VerbsError;
+use crate::sys::{Poster, QpAttr, Registered, numbers};
+
+/// Requests of one queue pair under way at a time: a power of two.
+pub(crate) const DEPTH: usize = 64;
+/// One in this many requests reports when it has ended, besides the last of each list.
+const SIGNAL: u64 = 16;
+/// Credits of a connection at its beginning, and at most.
+pub(crate) const FIRST_CREDITS: usize = 4;
+const MOST_CREDITS: usize = 64;
+/// Bytes of a peer's line: the counters that it writes, then those that are written to it.
+pub(crate) const LINE: usize = 64;
+const OWN: usize = 32;
+/// Bytes of both counters.
+const COUNTERS: usize = size_of::<Counters>();
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The queue pair is made, and receives nothing.
+    Made,
+    /// It receives.
+    Receiving,
+    /// It sends, too.
+    Up,
+    /// It is in error, and what was under way ends.
+    Ending(DownReason, Time),
+}
+
+/// What the device takes with a request: how often a lost packet goes again, and after how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Retries {
+    pub(crate) count: u8,
+    pub(crate) timeout: u8,
+}
+
+/// A connection.
+pub(crate) struct Link {
+    poster: Poster,
+    pub(crate) ours: Hello,
+    pub(crate) state: State,
+    /// Our line of counters: the peer's registration of it, and all of them, with its place.
+    page: Arc<Registered>,
+    lines: Arc<Registered>,
+    line: usize,
+    theirs: (u64, u32),
+    /// Requests posted, and ended; the last one that reports.
+    posted: u64,
+    done: u64,
+    reports: u64,
+    done_at: Time,
+    /// When something was posted last.
+    pub(crate) posted_at: Time,
+    /// Sends among the requests.
+    sends: u64,
+    pub(crate) known: Known,
+    from_heads: Known,
+    from_page: Known,
+    /// Sends that arrived, and those that were granted to the peer, in all.
+    received: u64,
+    granted: u64,
+    target: usize,
+    /// Messages that our upper layer has taken; and what the peer was told.
+    pub(crate) consumed: u64,
+    told: (u64, u64),
+}
+
+/// What posting has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Posted {
+    pub(crate) requests: usize,
+    pub(crate) sends: usize,
+    pub(crate) messages: usize,
+    pub(crate) is_broken: bool,
+}
+
+/// What a completion means.
+pub(crate) enum Ended {
+    /// So many requests ended well.
+    Well(usize),
+    /// So many requests ended, the last one with an error.
+    Badly(usize),
+    /// It names no request that is under way.
+    Nonsense,
+}
+
+impl Link {
+    /// A connection whose queue pair is in RESET; moves it to INIT.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub(crate) fn new(
+        poster: Poster,
+        ours: Hello,
+        (page, lines, line): (Arc<Registered>, Arc<Registered>, usize),
+        (port, partition): (u8, u16),
+        now: Time,
+    ) -> Result<Self, VerbsError> {
+        page.memory().write(0, &[0; LINE]);
+        let mut attributes = QpAttr::zeroed();
+        attributes.qp_state = numbers::INIT;
+        (attributes.pkey_index, attributes.port_num) = (partition, port);
+        attributes.qp_access_flags = numbers::REMOTE_WRITE as u32;
+        let mask = numbers::HAS_PKEY_INDEX | numbers::HAS_PORT | numbers::HAS_ACCESS_FLAGS;
+        poster.pair().modify(attributes, numbers::HAS_STATE | mask)?;
+        Ok(Self {
+            poster,
+            granted: ours.credits.into(),
+            told: (0, ours.credits.into()),
+            target: ours.credits as usize,
+            ours,
+            state: State::Made,
+            page,
+            lines,
+            line,
+            theirs: (0, 0),
+            posted: 0,
+            done: 0,
+            reports: 0,
+            done_at: now,
+            posted_at: now,
+            sends: 0,
+            known: Known::default(),
+            from_heads: Known::default(),
+            from_page: Known::default(),
+            received: 0,
+            consumed: 0,
+        })
+    }
+
+    /// Makes it receive from the peer, and ready to send.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub(crate) fn connect(
+        &mut self,
+        theirs: &Hello,
+        route: &Route,
+        retries: Retries,
+    ) -> Result<(), VerbsError> {
+        let mut attributes = QpAttr::zeroed();
+        attributes.qp_state = numbers::RTR;
+        attributes.path_mtu = route.mtu.into();
+        attributes.ah_attr = route.to;
+        (attributes.dest_qp_num, attributes.rq_psn) = (theirs.pair, theirs.psn);
+        (attributes.max_dest_rd_atomic, attributes.min_rnr_timer) = (0, 12);
+        let mask = numbers::HAS_AV
+            | numbers::HAS_PATH_MTU
+            | numbers::HAS_DEST_QPN
+            | numbers::HAS_RQ_PSN
+            | numbers::HAS_MAX_DEST_RD_ATOMIC
+            | numbers::HAS_MIN_RNR_TIMER;
+        self.poster.pair().modify(attributes, numbers::HAS_STATE | mask)?;
+        let mut attributes = QpAttr::zeroed();
+        attributes.qp_state = numbers::RTS;
+        attributes.sq_psn = self.ours.psn;
+        (attributes.timeout, attributes.retry_cnt) = (retries.timeout, retries.count);
+        // A receiver without a slot has broken its promise: no use in trying often.
+        attributes.rnr_retry = 1;
+        let mask = numbers::HAS_SQ_PSN
+            | numbers::HAS_MAX_QP_RD_ATOMIC
+            | numbers::HAS_TIMEOUT
+            | numbers::HAS_RETRY_CNT
+            | numbers::HAS_RNR_RETRY;
+        self.poster.pair().modify(attributes, numbers::HAS_STATE | mask)?;
+        self.theirs = theirs.page;
+        let begin = Known {
+            consumed: 0,
+            granted: theirs.credits.into(),
+        };
+        (self.known, self.from_heads) = (begin, begin);
+        self.state = State::Receiving;
+        Ok(())
+    }
+
+    /// Requests under way that the completion queue has to have room for.
+    pub(crate) fn under_way(&self) -> usize {
+        (self.posted - self.done) as usize
+    }
+
+    /// The last request that is known to be ended.
+    #[inline]
+    pub(crate) fn done(&self) -> u64 {
+        self.done
+    }
+
+    fn room(&self) -> usize {
+        DEPTH - self.under_way().min(DEPTH)
+    }
+
+    /// The number of the next request, and whether it has to report besides.
+    fn number(&mut self) -> (u64, bool) {
+        self.posted += 1;
+        let reports = self.posted.is_multiple_of(SIGNAL) || self.under_way() == DEPTH / 2 || self.room() == 0;
+        if reports {
+            self.reports = self.posted;
+        }
+        (self.posted, reports)
+    }
+
+    fn credits(&self) -> u64 {
+        self.known.granted.saturating_sub(self.sends)
+    }
+
+    /// Posts the sends that wait, as far as credits and queues go, with one doorbell.
+    pub(crate) fn post(&mut self, outbox: &mut Outbox, pool: &Pool, most: usize, now: Time) -> Posted {
+        let mut result = Posted::default();
+        if self.state != State::Up {
+            return result;
+        }
+        let mut prepared = 0;
+        while self.credits() > 0 && self.room() > 0 && prepared < most {
+            let Some(frame) = outbox.next() else { break };
+            let (number, reports) = self.number();
+            frame.request = number;
+            self.sends += 1;
+            let out_of_credits = self.sends >= self.known.granted;
+            let (place, messages) = (pool.place(frame), usize::from(frame.messages));
+            let head = Head {
+                consumed: self.consumed.into(),
+                granted: (self.granted as u32).into(),
+                count: frame.messages.into(),
+                flags: if out_of_credits { WANTS_MORE } else { 0 }.into(),
+            };
+            pool.write_head(frame, &head);
+            let body = frame.body.as_ref().map(|body| &body.place);
+            let own = (&*pool.memory, place.0, place.1);
+            if self.poster.send(number, own, body, reports).is_err() {
+                result.is_broken = true;
+                break;
+            }
+            outbox.step();
+            (prepared, result.messages) = (prepared + 1, result.messages + messages);
+            self.told = (self.consumed, self.granted);
+        }
+        if prepared > 0 {
+            self.poster.signal_last();
+            self.reports = self.posted;
+            let taken = self.ring(prepared, now);
+            outbox.step_back(prepared - taken);
+            self.sends -= (prepared - taken) as u64;
+            result.is_broken |= taken < prepared;
+            (result.requests, result.sends) = (taken, taken);
+        }
+        result
+    }
+
+    /// Rings the doorbell for `prepared` requests; returns how many were taken.
+    fn ring(&mut self, prepared: usize, now: Time) -> usize {
+        if self.posted - self.done == prepared as u64 {
+            self.done_at = now;
+        }
+        self.posted_at = now;
+        let taken = self.poster.post();
+        self.posted -= (prepared - taken.min(prepared)) as u64;
+        self.reports = self.reports.min(self.posted);
+        taken
+    }
+
+    /// Writes our counters to the peer, which takes no credit.
+    pub(crate) fn tell(&mut self, now: Time) -> Posted {
+        let mut result = Posted::default();
+        if self.state != State::Up || self.told == (self.consumed, self.granted) || self.room() == 0 {
+            return result;
+        }
+        let at = self.line + OWN;
+        let lines = self.lines.memory();
+        lines.write(at, &self.consumed.to_le_bytes());
+        lines.write(at + 8, &self.granted.to_le_bytes());
+        let (number, reports) = self.number();
+        let own = (&*self.lines, at, COUNTERS);
+        let is_ready = self.poster.write(number, own, self.theirs, reports).is_ok();
+        result.requests = self.ring(1, now);
+        result.is_broken = !is_ready || result.requests == 0;
+        self.told = (self.consumed, self.granted);
+        result
+    }
+
+    /// Writes nothing, to find out whether the peer is there; also what ends behind everything else.
+    pub(crate) fn probe(&mut self, now: Time) -> Posted {
+        let mut result = Posted::default();
+        if self.room() == 0 && !matches!(self.state, State::Ending(..)) {
+            return result;
+        }
+        let (number, _) = self.number();
+        self.reports = number;
+        let own = (&*self.lines, self.line, 0);
+        let is_ready = self.poster.write(number, own, (0, 0), true).is_ok();
+        result.requests = self.ring(1, now);
+        result.is_broken = !is_ready || result.requests == 0;
+        result
+    }
+
+    /// A request has ended.
+    #[inline]
+    pub(crate) fn ended(&mut self, id: u64, is_error: bool, now: Time) -> Ended {
+        if id <= self.done || id > self.posted {
+            return Ended::Nonsense;
+        }
+        let count = (id - self.done) as usize;
+        for id in self.done + 1..=id {
+            self.poster.ended(id);
+        }
+        (self.done, self.done_at) = (id, now);
+        if is_error {
+            Ended::Badly(count)
+        } else {
+            Ended::Well(count)
+        }
+    }
+
+    /// Since when a request that reports has not ended.
+    pub(crate) fn owes_since(&self) -> Option<Time> {
+        (self.reports > self.done).then_some(self.done_at)
+    }
+
+    /// Moves the queue pair to ERR: everything that is under way ends, and a mark behind it.
+    pub(crate) fn fail(&mut self, reason: DownReason, now: Time) -> Posted {
+        self.state = State::Ending(reason, now);
+        let mut attributes = QpAttr::zeroed();
+        attributes.qp_state = numbers::ERR;
+        // A refusal, of a device that is gone, changes nothing: then time ends the connection.
+        let _ = self.poster.pair().modify(attributes, numbers::HAS_STATE);
+        self.probe(now)
+    }
+
+    /// Reads the counters that the peer has written; whether there is news.
+    #[inline]
+    pub(crate) fn read_page(&mut self, accepted: u64) -> Result<bool, Impossible> {
+        let page = self.page.memory().as_shared();
+        let word = |at: usize| u64::from_le_bytes(page.read(at).unwrap_or_default());
+        let now = Counters {
+            consumed: word(0).into(),
+            granted: word(8).into(),
+        };
+        if now == Counters::default() {
+            return Ok(false);
+        }
+        self.known.page(&mut self.from_page, now, accepted, self.sends)
+    }
+
+    /// A send has arrived: it takes a credit, and its head may bring news.
+    #[inline]
+    pub(crate) fn arrived(
+        &mut self,
+        head: &Head,
+        accepted: u64,
+        slots: &mut Slots,
+    ) -> Result<bool, Impossible> {
+        if self.received == self.granted {
+            return Err(Impossible);
+        }
+        self.received += 1;
+        slots.promised -= 1;
+        if head.flags.get() & WANTS_MORE != 0 {
+            self.target = (self.target * 2).min(MOST_CREDITS);
+        }
+        self.known.head(&mut self.from_heads, head, accepted, self.sends)
+    }
+
+    /// Sends that the peer may still make.
+    pub(crate) fn promised(&self) -> usize {
+        (self.granted - self.received) as usize
+    }
+
+    /// Whether the peer has used so much that it waits soon.
+    #[inline]
+    pub(crate) fn is_low(&self) -> bool {
+        self.promised() * 2 <= self.target
+    }
+
+    /// Grants what there is, up to the target.
+    pub(crate) fn grant(&mut self, slots: &mut Slots) {
+        let more = (self.target.saturating_sub(self.promised())).min(slots.unpromised());
+        self.granted += more as u64;
+        slots.promised += more;
+    }
+
+    /// Whether the peer knows everything.
+    pub(crate) fn has_told(&self) -> bool {
+        self.told == (self.consumed, self.granted) && self.promised() > 0
+    }
+}

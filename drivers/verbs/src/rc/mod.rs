@@ -1,0 +1,15 @@
+//! Reliable connections: messages over queue pairs that share one receive queue.
+
+mod core;
+mod head;
+mod hello;
+mod inbox;
+mod link;
+mod outbox;
+mod rail;
+mod regions;
+mod slots;
+#[cfg(test)]
+mod tests;
+
+pub use self::core::RcStats;

@@ -1,0 +1,232 @@
+//! The messages to one peer that were accepted and are not known to be taken: in registered slots, in the order
+//! of their numbers, several short ones in one.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use doorbell_fabric::memory::{RegionSlice, SharedBytes};
+use doorbell_fabric::message::{Body, Refused};
+
+use super::head::{HEAD, LENGTH};
+use crate::sys::{Place, Registered};
+
+/// The sends that are kept for one peer at most.
+pub(crate) const FRAMES: usize = 64;
+
+/// Registered slots of equal length, which go to the peers that send.
+pub(crate) struct Pool {
+    pub(crate) memory: Arc<Registered>,
+    slot: usize,
+    free: Vec<u32>,
+}
+
+impl Pool {
+    /// Cuts memory into slots.
+    pub(crate) fn new(memory: Arc<Registered>, slot: usize) -> Self {
+        let slots = memory.memory().len() / slot;
+        Self {
+            memory,
+            slot,
+            free: (0..slots as u32).rev().collect(),
+        }
+    }
+
+    fn at(&self, slot: u32) -> usize {
+        slot as usize * self.slot
+    }
+
+    fn bytes(&self) -> &RegionSlice {
+        self.memory.memory()
+    }
+
+    /// Writes the head of a send.
+    pub(crate) fn write_head(&self, frame: &Frame, head: &super::head::Head) {
+        use zerocopy::IntoBytes;
+        self.bytes().write(self.at(frame.slot), head.as_bytes());
+    }
+
+    /// The place of a send's bytes.
+    pub(crate) fn place(&self, frame: &Frame) -> (usize, usize) {
+        (self.at(frame.slot), frame.length)
+    }
+}
+
+/// A body that is sent from where it lies.
+pub(crate) struct Far {
+    pub(crate) place: Place,
+    pub(crate) slice: RegionSlice,
+}
+
+/// One send.
+pub(crate) struct Frame {
+    slot: u32,
+    /// Bytes in the slot, head included.
+    length: usize,
+    pub(crate) messages: u16,
+    pub(crate) body: Option<Far>,
+    /// The number of its request, once it is posted.
+    pub(crate) request: u64,
+}
+
+impl Frame {
+    fn total(&self) -> usize {
+        self.length + self.body.as_ref().map_or(0, |body| body.slice.len())
+    }
+}
+
+/// The sends to one peer.
+pub(crate) struct Outbox {
+    frames: VecDeque<Frame>,
+    /// How many of them, from the first on, were posted.
+    posted: usize,
+    /// Messages accepted since the connection began, and of these those whose frames are gone.
+    pub(crate) accepted: u64,
+    gone: u64,
+}
+
+impl Outbox {
+    pub(crate) fn new() -> Self {
+        Self {
+            frames: VecDeque::with_capacity(FRAMES),
+            posted: 0,
+            accepted: 0,
+            gone: 0,
+        }
+    }
+
+    /// Whether a send waits to be posted.
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        self.posted < self.frames.len()
+    }
+
+    /// Whether nothing is kept.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Accepts a message, behind others that wait in the same slot if it fits there; a body that lies in
+    /// registered memory stays where it is.
+    #[inline]
+    pub(crate) fn accept(
+        &mut self,
+        pool: &mut Pool,
+        head: &[u8],
+        body: &Body<'_>,
+        far: Option<Far>,
+    ) -> Result<(), Refused> {
+        let length = head.len() + body.len();
+        let fits = self.frames.len() > self.posted
+            && self.frames.back().is_some_and(|last| {
+                last.body.is_none() && last.total() + LENGTH + length <= pool.slot && last.messages < u16::MAX
+            });
+        if !fits {
+            self.begin(pool)?;
+        }
+        let Some(frame) = self.frames.back_mut() else {
+            return Err(Refused::Full);
+        };
+        let start = pool.at(frame.slot);
+        let mut at = start + frame.length;
+        let bytes = pool.bytes();
+        at += bytes.write(at, &(length as u16).to_le_bytes());
+        at += bytes.write(at, head);
+        if far.is_none() {
+            body.for_each_part(|part| at += bytes.write_shared(at, part));
+        }
+        frame.length = at - start;
+        frame.body = far;
+        frame.messages += 1;
+        self.accepted += 1;
+        Ok(())
+    }
+
+    fn begin(&mut self, pool: &mut Pool) -> Result<(), Refused> {
+        if self.frames.len() == FRAMES {
+            return Err(Refused::Full);
+        }
+        let slot = pool.free.pop().ok_or(Refused::Full)?;
+        self.frames.push_back(Frame {
+            slot,
+            length: HEAD,
+            messages: 0,
+            body: None,
+            request: 0,
+        });
+        Ok(())
+    }
+
+    /// A send without a message, for what its head says.
+    pub(crate) fn accept_head(&mut self, pool: &mut Pool) -> Result<(), Refused> {
+        if self.waits() {
+            return Ok(());
+        }
+        self.begin(pool)
+    }
+
+    /// The next send to be posted.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<&mut Frame> {
+        self.frames.get_mut(self.posted)
+    }
+
+    /// The next send was prepared.
+    #[inline]
+    pub(crate) fn step(&mut self) {
+        self.posted += 1;
+    }
+
+    /// The last `count` sends were prepared and not taken.
+    pub(crate) fn step_back(&mut self, count: usize) {
+        self.posted -= count;
+    }
+
+    /// Gives back the slots of sends that have ended, up to request `done`, and whose messages were taken, up
+    /// to `consumed`.
+    #[inline]
+    pub(crate) fn release(&mut self, pool: &mut Pool, consumed: u64, done: u64) {
+        while self.posted > 0
+            && let Some(frame) = self.frames.front()
+            && frame.request <= done
+            && self.gone + u64::from(frame.messages) <= consumed
+        {
+            self.gone += u64::from(frame.messages);
+            pool.free.push(frame.slot);
+            self.frames.pop_front();
+            self.posted -= 1;
+        }
+    }
+
+    /// Ends all sends: shows the messages above `consumed`, oldest first, each with its number.
+    pub(crate) fn end(&mut self, pool: &mut Pool, consumed: u64, mut each: impl FnMut(u64, Vec<u8>)) {
+        let mut number = self.gone;
+        for frame in self.frames.drain(..) {
+            let start = pool.at(frame.slot);
+            let bytes = pool.bytes().as_shared().skip(start).take(frame.length);
+            for_each(bytes, &frame, |message| {
+                number += 1;
+                if number > consumed {
+                    each(number, message);
+                }
+            });
+            pool.free.push(frame.slot);
+        }
+        (self.posted, self.accepted, self.gone) = (0, 0, 0);
+    }
+}
+
+/// Shows copies of the messages of a send.
+fn for_each(bytes: SharedBytes<'_>, frame: &Frame, mut each: impl FnMut(Vec<u8>)) {
+    let mut at = HEAD;
+    for _ in 0..frame.messages {
+        let length = usize::from(bytes.read(at).map_or(0, u16::from_le_bytes));
+        let mut message = bytes.skip(at + LENGTH).take(length).to_vec();
+        if let Some(body) = &frame.body
+            && message.len() < length
+        {
+            message.extend(body.slice.as_shared().to_vec());
+        }
+        at += LENGTH + length;
+        each(message);
+    }
+}

@@ -1,0 +1,55 @@
+//! Registrations of regions whose bytes are sent from where they lie: made at first use, kept for the next ones,
+//! in bounds.
+
+use std::sync::Arc;
+
+use doorbell_fabric::memory::RegionSlice;
+
+use crate::sys::{Domain, Place, Registered};
+
+/// Registrations that are kept.
+const MOST: usize = 32;
+
+/// The regions that are registered, the one used last at the end.
+pub(crate) struct Regions {
+    domain: Arc<Domain>,
+    list: Vec<Arc<Registered>>,
+    pub(crate) made: u64,
+}
+
+impl Regions {
+    pub(crate) fn new(domain: &Arc<Domain>) -> Self {
+        Self {
+            domain: Arc::clone(domain),
+            list: Vec::with_capacity(MOST + 1),
+            made: 0,
+        }
+    }
+
+    /// The place of a slice in its region's registration; `None` if the system refuses one.
+    pub(crate) fn place(&mut self, slice: &RegionSlice) -> Option<Place> {
+        let start = slice.address() - slice.offset();
+        // A region that is registered stays mapped, so no other one is at its address.
+        let found = self.list.iter().rposition(|one| one.memory().address() == start);
+        let memory = match found {
+            Some(at) => Arc::clone(&self.list[at]),
+            None => self.register(slice)?,
+        };
+        Some(Place {
+            memory,
+            at: slice.offset(),
+            length: slice.len(),
+        })
+    }
+
+    #[cold]
+    fn register(&mut self, slice: &RegionSlice) -> Option<Arc<Registered>> {
+        let made = Registered::new(&self.domain, slice.region()).ok()?;
+        self.made += 1;
+        self.list.push(Arc::clone(&made));
+        if self.list.len() > MOST {
+            self.list.remove(0);
+        }
+        Some(made)
+    }
+}

@@ -1,0 +1,180 @@
+//! The slots that a rail receives into: posted to one queue that all connections share, promised to peers as
+//! credits, and posted again by sixteens.
+
+use std::sync::Arc;
+
+use doorbell_fabric::memory::{Region, SharedBytes};
+
+use crate::error::VerbsError;
+use crate::sys::{Domain, Registered, SharedQueue};
+
+/// Slots that are posted together, and at least how many are added at a time.
+const BATCH: usize = 16;
+
+/// A slot's number and how often it was posted: what a completion names.
+fn id_of(slot: usize, generation: u32) -> u64 {
+    slot as u64 | u64::from(generation) << 32
+}
+
+/// The receive slots of a rail.
+pub(crate) struct Slots {
+    domain: Arc<Domain>,
+    pub(crate) queue: Arc<SharedQueue>,
+    /// Memory of `step` slots each.
+    chunks: Vec<Arc<Registered>>,
+    step: usize,
+    slot: usize,
+    most: usize,
+    /// By slot: how often it was posted; odd while the device has it.
+    generations: Vec<u32>,
+    back: Vec<u32>,
+    /// Slots that the device has, and that peers were promised.
+    pub(crate) posted: usize,
+    pub(crate) promised: usize,
+    /// Completions that cannot be true.
+    pub(crate) nonsense: u64,
+}
+
+impl Slots {
+    /// Begins with one chunk of the `most` slots.
+    ///
+    /// # Errors
+    /// If the system refuses the queue or the memory.
+    pub(crate) fn new(
+        domain: &Arc<Domain>,
+        slot: usize,
+        (step, most): (usize, usize),
+    ) -> Result<Self, VerbsError> {
+        let queue = SharedQueue::new(domain, most)?;
+        let mut slots = Self {
+            domain: Arc::clone(domain),
+            queue,
+            chunks: Vec::new(),
+            step,
+            slot,
+            most,
+            generations: Vec::with_capacity(most),
+            back: Vec::with_capacity(most),
+            posted: 0,
+            promised: 0,
+            nonsense: 0,
+        };
+        slots.grow()?;
+        Ok(slots)
+    }
+
+    /// Adds slots, up to the most; returns whether there were any to add.
+    ///
+    /// # Errors
+    /// If the system refuses the memory.
+    pub(crate) fn grow(&mut self) -> Result<bool, VerbsError> {
+        let have = self.generations.len();
+        if have + self.step > self.most {
+            return Ok(false);
+        }
+        let region = Region::new(self.step * self.slot).map_err(|error| VerbsError::Nonsense {
+            device: self.domain_name(),
+            what: error.to_string(),
+        })?;
+        self.chunks.push(Registered::new(&self.domain, &region)?);
+        self.generations.resize(have + self.step, 0);
+        self.back.extend((have as u32..(have + self.step) as u32).rev());
+        self.refill(true);
+        self.watch();
+        Ok(true)
+    }
+
+    fn domain_name(&self) -> String {
+        format!("{:?}", self.domain)
+    }
+
+    /// Has an event say when few are left.
+    fn watch(&self) {
+        if self.generations.len() < self.most {
+            // Where that is refused, slots grow with the credits that peers want.
+            let _ = self.queue.limit(self.generations.len() / 4);
+        }
+    }
+
+    /// Slots that the device has and nobody was promised.
+    pub(crate) fn unpromised(&self) -> usize {
+        self.posted.saturating_sub(self.promised)
+    }
+
+    /// Takes the slot that a completion names; `None` if the device does not have it, or its bytes are more
+    /// than a slot's.
+    #[inline]
+    pub(crate) fn take(&mut self, id: u64) -> Option<u32> {
+        let (slot, generation) = (id as u32 as usize, (id >> 32) as u32);
+        match self.generations.get_mut(slot) {
+            Some(now) if *now == generation && generation & 1 == 1 => *now = now.wrapping_add(1),
+            _ => {
+                self.nonsense += 1;
+                return None;
+            }
+        }
+        self.posted -= 1;
+        Some(slot as u32)
+    }
+
+    /// The bytes of a slot that was taken.
+    #[inline]
+    pub(crate) fn bytes(&self, slot: u32, length: usize) -> SharedBytes<'_> {
+        let (chunk, at) = self.place(slot);
+        self.chunks[chunk]
+            .memory()
+            .as_shared()
+            .skip(at)
+            .take(length.min(self.slot))
+    }
+
+    fn place(&self, slot: u32) -> (usize, usize) {
+        let slot = slot as usize;
+        (slot / self.step, slot % self.step * self.slot)
+    }
+
+    /// The slot is not used any more.
+    #[inline]
+    pub(crate) fn give_back(&mut self, slot: u32) {
+        self.back.push(slot);
+        let quarter = self.generations.len() / 4;
+        if self.back.len() >= BATCH.min(quarter.max(1)) {
+            self.refill(false);
+        }
+    }
+
+    /// Posts what came back: whole lists, or everything.
+    pub(crate) fn refill(&mut self, all: bool) {
+        let quarter = self.generations.len() / 4;
+        while !self.back.is_empty() && (all || self.back.len() >= BATCH.min(quarter.max(1))) {
+            if !self.post_some() {
+                return;
+            }
+        }
+    }
+
+    /// Posts up to a list's length of slots of one chunk.
+    fn post_some(&mut self) -> bool {
+        let mut list = [(0, 0); BATCH];
+        let Some(last) = self.back.last() else {
+            return false;
+        };
+        let (chunk, mut count) = (self.place(*last).0, 0);
+        for &slot in self.back.iter().rev().take(BATCH) {
+            let (of, at) = self.place(slot);
+            if of != chunk {
+                break;
+            }
+            let generation = self.generations[slot as usize].wrapping_add(1);
+            list[count] = (id_of(slot as usize, generation), at);
+            count += 1;
+        }
+        let taken = self.queue.receive(&list[..count], &self.chunks[chunk], self.slot);
+        for (id, _) in &list[..taken] {
+            self.generations[*id as u32 as usize] = (*id >> 32) as u32;
+        }
+        self.back.truncate(self.back.len() - taken);
+        self.posted += taken;
+        taken == count
+    }
+}

@@ -1,0 +1,353 @@
+//! Queue pairs of reliable connections, and the receive queue that they share.
+
+use super::*;
+use crate::sys::abi::{SrqAttr, SrqInitAttr};
+
+owner! {
+    /// A receive queue that many queue pairs share.
+    SharedQueue(Srq), destroyed by destroy_srq, keeps {
+        domain: Arc<Domain>,
+        post: unsafe extern "C" fn(*mut abi::Srq, *mut RecvWr, *mut *mut RecvWr) -> c_int
+    }
+}
+owner! {
+    /// A queue pair of a reliable connection.
+    ReliablePair(Qp), destroyed by destroy_qp, keeps {
+        domain: Arc<Domain>,
+        sent: Arc<Completions>,
+        received: Arc<Completions>,
+        shared: Arc<SharedQueue>,
+        granted: QpCap
+    }
+}
+
+/// A piece of registered memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) memory: Arc<Registered>,
+    pub(crate) at: usize,
+    pub(crate) length: usize,
+}
+
+/// What a queue pair is to be made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReliableSizes {
+    /// Requests under way at a time: a power of two. One more has room, for the mark at the end.
+    pub(crate) sends: usize,
+    /// Bytes that go with a request itself.
+    pub(crate) inline: usize,
+}
+
+impl SharedQueue {
+    /// Makes a queue for up to `entries` receives.
+    ///
+    /// # Errors
+    /// If the system refuses it, or the device has no such queues.
+    pub(crate) fn new(domain: &Arc<Domain>, entries: usize) -> Result<Arc<Self>, VerbsError> {
+        let open = &domain.open;
+        let post = open.fast.post_srq_recv.ok_or_else(|| VerbsError::Nonsense {
+            device: open.name.clone(),
+            what: "shared receive queues without a function".to_owned(),
+        })?;
+        let mut attributes = SrqInitAttr::zeroed();
+        (attributes.attr.max_wr, attributes.attr.max_sge) = (entries as u32, 1);
+        // SAFETY: the domain is alive; the attributes are read, and what is granted is written.
+        let raw = made(unsafe { (open.library.functions.create_srq)(domain.raw, &raw mut attributes) });
+        let queue = Self {
+            raw: raw.map_err(|error| failed("ibv_create_srq", &open.name, error))?,
+            open: Arc::clone(open),
+            domain: Arc::clone(domain),
+            post,
+        };
+        if (attributes.attr.max_wr as usize) < entries {
+            return Err(VerbsError::Nonsense {
+                device: open.name.clone(),
+                what: format!(
+                    "a shared receive queue of {} entries where {entries} were requested",
+                    attributes.attr.max_wr
+                ),
+            });
+        }
+        Ok(Arc::new(queue))
+    }
+
+    /// Has an event be raised, once, when fewer than `limit` receives are left.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub(crate) fn limit(&self, limit: usize) -> Result<(), VerbsError> {
+        let mut attributes = SrqAttr::zeroed();
+        attributes.srq_limit = limit as u32;
+        let functions = &self.open.library.functions;
+        // SAFETY: the queue is alive; the attributes are read.
+        let result = unsafe { (functions.modify_srq)(self.raw, &raw mut attributes, numbers::HAS_SRQ_LIMIT) };
+        done(result).map_err(|error| failed("ibv_modify_srq", &self.open.name, error))
+    }
+
+    /// Posts up to 16 receives, each by its number and its place; returns how many were taken.
+    pub(crate) fn receive(&self, list: &[(u64, usize)], memory: &Arc<Registered>, length: usize) -> usize {
+        let list = &list[..list.len().min(RECEIVES)];
+        let mut pieces = [Sge::zeroed(); RECEIVES];
+        let mut requests = [RecvWr::zeroed(); RECEIVES];
+        let (first, first_piece) = (requests.as_mut_ptr(), pieces.as_mut_ptr());
+        for (index, (id, at)) in list.iter().enumerate() {
+            let Some(piece) = memory.piece(*at, length) else {
+                return 0;
+            };
+            pieces[index] = piece;
+            let is_last = index + 1 == list.len();
+            requests[index] = RecvWr {
+                wr_id: *id,
+                next: if is_last {
+                    ptr::null_mut()
+                } else {
+                    first.wrapping_add(index + 1)
+                },
+                sg_list: first_piece.wrapping_add(index),
+                num_sge: 1,
+            };
+        }
+        if list.is_empty() {
+            return 0;
+        }
+        let mut bad: *mut RecvWr = ptr::null_mut();
+        // SAFETY: the queue is alive; the list, which ends with a null, and its pieces are read before the call
+        // returns. The memory that they name is registered; once it is not, the device refuses it.
+        let result = unsafe { (self.post)(self.raw, first, &raw mut bad) };
+        if result == 0 {
+            return list.len();
+        }
+        let taken = bad.addr().wrapping_sub(first.addr()) / size_of::<RecvWr>();
+        if bad.is_null() { 0 } else { taken.min(list.len()) }
+    }
+}
+
+impl ReliablePair {
+    /// Makes a queue pair in state RESET.
+    ///
+    /// # Errors
+    /// If the system refuses it, or grants less than was requested.
+    pub(crate) fn new(
+        shared: &Arc<SharedQueue>,
+        (sent, received): (&Arc<Completions>, &Arc<Completions>),
+        sizes: ReliableSizes,
+    ) -> Result<Self, VerbsError> {
+        let domain = &shared.domain;
+        let open = &domain.open;
+        let wanted = sizes.sends + 1;
+        let mut attributes = QpInitAttr::zeroed();
+        (attributes.send_cq, attributes.recv_cq) = (sent.raw, received.raw);
+        attributes.srq = shared.raw;
+        attributes.qp_type = numbers::QPT_RC;
+        attributes.cap = QpCap {
+            max_send_wr: wanted as u32,
+            max_recv_wr: 0,
+            max_send_sge: PIECES as u32,
+            max_recv_sge: 0,
+            max_inline_data: sizes.inline as u32,
+        };
+        // SAFETY: the domain and the queues are alive; the attributes are read, and what is granted is written.
+        let raw = made(unsafe { (open.library.functions.create_qp)(domain.raw, &raw mut attributes) });
+        let pair = Self {
+            raw: raw.map_err(|error| failed("ibv_create_qp", &open.name, error))?,
+            open: Arc::clone(open),
+            domain: Arc::clone(domain),
+            sent: Arc::clone(sent),
+            received: Arc::clone(received),
+            shared: Arc::clone(shared),
+            granted: attributes.cap,
+        };
+        if (pair.granted.max_send_wr as usize) < wanted {
+            return Err(VerbsError::Nonsense {
+                device: open.name.clone(),
+                what: format!(
+                    "a queue pair of {} sends where {wanted} were requested",
+                    pair.granted.max_send_wr
+                ),
+            });
+        }
+        Ok(pair)
+    }
+
+    /// Its number.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: the queue pair is alive, and its number does not change.
+        unsafe { (*self.raw).qp_num }
+    }
+
+    /// Changes its state.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub(crate) fn modify(&self, mut attributes: QpAttr, mask: c_int) -> Result<(), VerbsError> {
+        let open = &self.open;
+        // SAFETY: the queue pair is alive; the attributes are read.
+        let result = unsafe { (open.library.functions.modify_qp)(self.raw, &raw mut attributes, mask) };
+        done(result).map_err(|error| failed("ibv_modify_qp", &open.name, error))
+    }
+}
+
+/// Pieces of one request: the slot, and a body that lies elsewhere.
+const PIECES: usize = 2;
+
+/// The requests of one queue pair: those that are prepared, and the memory of those under way.
+pub(crate) struct Poster {
+    pair: ReliablePair,
+    requests: Box<[SendWr]>,
+    pieces: Box<[[Sge; PIECES]]>,
+    /// Bodies of the requests under way, by their numbers.
+    kept: Box<[Option<Arc<Registered>>]>,
+    /// What the requests of every connection name.
+    #[allow(dead_code)] // kept alive
+    memory: [Arc<Registered>; 2],
+    waiting: usize,
+}
+
+// SAFETY: the pointers in its requests are to its own memory, and are written before each use.
+unsafe impl Send for Poster {}
+
+impl fmt::Debug for Poster {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Poster of {:?}", self.pair)
+    }
+}
+
+impl Poster {
+    /// Drives a queue pair that was made for `sends` requests, a power of two.
+    pub(crate) fn new(pair: ReliablePair, sends: usize, memory: [Arc<Registered>; 2]) -> Self {
+        Self {
+            pair,
+            requests: vec![SendWr::zeroed(); sends].into(),
+            pieces: vec![[Sge::zeroed(); PIECES]; sends].into(),
+            kept: vec![None; sends].into(),
+            memory,
+            waiting: 0,
+        }
+    }
+
+    /// Its queue pair.
+    #[inline]
+    pub(crate) fn pair(&self) -> &ReliablePair {
+        &self.pair
+    }
+
+    /// Prepares a send of a place, followed by a body that lies elsewhere. A short one goes with the request.
+    ///
+    /// # Errors
+    /// If as many wait as the queue holds, or a place is not inside its memory.
+    #[inline]
+    pub(crate) fn send(
+        &mut self,
+        id: u64,
+        (memory, at, length): (&Registered, usize, usize),
+        body: Option<&Place>,
+        signalled: bool,
+    ) -> Result<(), Broken> {
+        let first = memory.piece(at, length).ok_or(Broken)?;
+        let second = match body {
+            Some(body) => Some(body.memory.piece(body.at, body.length).ok_or(Broken)?),
+            None => None,
+        };
+        let kept = self.kept(id);
+        self.kept[kept] = body.map(|body| Arc::clone(&body.memory));
+        let request = self.next(id, first, second, signalled)?;
+        request.opcode = numbers::WR_SEND;
+        Ok(())
+    }
+
+    /// Prepares a write of a place to the peer's memory at an address, under a key; of no bytes, it touches
+    /// nothing.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    #[inline]
+    pub(crate) fn write(
+        &mut self,
+        id: u64,
+        (memory, at, length): (&Registered, usize, usize),
+        (address, key): (u64, u32),
+        signalled: bool,
+    ) -> Result<(), Broken> {
+        let piece = memory.piece(at, length).ok_or(Broken)?;
+        let kept = self.kept(id);
+        self.kept[kept] = None;
+        let request = self.next(id, piece, None, signalled)?;
+        request.opcode = numbers::WR_RDMA_WRITE;
+        request.first = [address, key.into(), 0, 0];
+        if length == 0 {
+            request.num_sge = 0;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn kept(&self, id: u64) -> usize {
+        id as usize & (self.kept.len() - 1)
+    }
+
+    #[inline]
+    fn next(
+        &mut self,
+        id: u64,
+        first: Sge,
+        second: Option<Sge>,
+        signalled: bool,
+    ) -> Result<&mut SendWr, Broken> {
+        let index = self.waiting;
+        let request = self.requests.get_mut(index).ok_or(Broken)?;
+        request.wr_id = id;
+        request.num_sge = 1 + c_int::from(second.is_some());
+        request.send_flags = if signalled { numbers::SEND_SIGNALED } else { 0 };
+        if second.is_none() && first.length <= self.pair.granted.max_inline_data {
+            request.send_flags |= numbers::SEND_INLINE;
+        }
+        self.pieces[index] = [first, second.unwrap_or(Sge::zeroed())];
+        self.waiting += 1;
+        Ok(request)
+    }
+
+    /// Has the last one that was prepared report when it is done.
+    #[inline]
+    pub(crate) fn signal_last(&mut self) {
+        if let Some(last) = self.waiting.checked_sub(1) {
+            self.requests[last].send_flags |= numbers::SEND_SIGNALED;
+        }
+    }
+
+    /// Posts what was prepared, with one doorbell; returns how many requests were taken. The others are
+    /// forgotten.
+    #[inline]
+    pub(crate) fn post(&mut self) -> usize {
+        let count = std::mem::take(&mut self.waiting);
+        if count == 0 {
+            return 0;
+        }
+        let (requests, pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
+        for at in 0..count {
+            let request = &mut self.requests[at];
+            request.sg_list = pieces.wrapping_add(at).cast();
+            request.next = if at + 1 == count {
+                ptr::null_mut()
+            } else {
+                requests.wrapping_add(at + 1)
+            };
+        }
+        let mut bad: *mut SendWr = ptr::null_mut();
+        // SAFETY: the queue pair is alive. The list of `count` requests ends with a null; it and its pieces are
+        // read before the call returns. The memory that they name is registered, and kept here until the request
+        // has ended; once it is not registered, the device refuses it.
+        let result = unsafe { (self.pair.open.fast.post_send)(self.pair.raw, requests, &raw mut bad) };
+        if result == 0 {
+            return count;
+        }
+        let taken = bad.addr().wrapping_sub(requests.addr()) / size_of::<SendWr>();
+        if bad.is_null() { 0 } else { taken.min(count) }
+    }
+
+    /// Lets go of the memory of one request, which has ended.
+    #[inline]
+    pub(crate) fn ended(&mut self, id: u64) {
+        let kept = self.kept(id);
+        self.kept[kept] = None;
+    }
+}
