@@ -27,6 +27,8 @@ use crate::sys::{
 const BATCH: usize = 16;
 /// Fences that wait to be told at most.
 const MOST_FENCES: usize = 64;
+/// How often the device is looked at.
+const LOOK: Duration = Duration::from_millis(20);
 /// A request that has not ended after this time never will.
 const STALLED: Duration = Duration::from_secs(1);
 
@@ -100,6 +102,12 @@ pub struct RcStats {
     pub stale: u64,
     /// Completions that cannot be true.
     pub nonsense: u64,
+    /// Times that few receives were left and more were posted, or there were no more.
+    pub grown: u64,
+    /// Times that few receives were left, and the limit was reached.
+    pub at_limit: u64,
+    /// Asynchronous events that mean nothing here.
+    pub other_events: u64,
 }
 
 /// How far a peer has come.
@@ -177,6 +185,8 @@ pub(crate) struct Core {
     pub(crate) received: Arc<Completions>,
     lines: Arc<Registered>,
     domain: Arc<Domain>,
+    open: Arc<Open>,
+    next_look: Time,
     /// Entries of the queue of sends, and requests that may need one.
     entries: usize,
     under_way: usize,
@@ -232,6 +242,8 @@ impl Core {
             received,
             lines,
             domain,
+            open: Arc::clone(open),
+            next_look: Time::ZERO,
             entries,
             under_way: 0,
             settling: 0,
@@ -633,6 +645,12 @@ impl Core {
         MsgId(peer.passed)
     }
 
+    /// The number of the last message that was accepted for a peer.
+    pub(crate) fn last_accepted(&self, index: u32) -> MsgId {
+        let peer = self.peers.get(index as usize);
+        MsgId(peer.map_or(0, |peer| peer.base + peer.accepted()))
+    }
+
     /// What is left of former connections.
     pub(crate) fn reclaim(&mut self, index: u32, each: &mut dyn FnMut(MsgId, &[u8])) {
         if let Some(peer) = self.peers.get_mut(index as usize) {
@@ -734,6 +752,10 @@ impl Core {
     pub(crate) fn progress(&mut self, now: Time) {
         self.now = now;
         self.reap();
+        if now >= self.next_look {
+            self.next_look = now + LOOK;
+            self.look_at_device();
+        }
         for index in 0..self.peers.len() as u32 {
             let Some(link) = &mut self.peers[index as usize].link else {
                 continue;
@@ -751,6 +773,20 @@ impl Core {
         }
     }
 
+    /// Takes the device's events: few receives are left, so more are posted.
+    fn look_at_device(&mut self) {
+        while let Some(event) = self.open.event() {
+            match event.kind {
+                numbers::EVENT_SRQ_LIMIT_REACHED => {
+                    let has_grown = self.slots.grow().unwrap_or(false);
+                    self.stats.grown += u64::from(has_grown);
+                    self.stats.at_limit += u64::from(!has_grown);
+                }
+                _ => self.stats.other_events += 1,
+            }
+        }
+    }
+
     /// Whether everything that was accepted is taken, or cannot be.
     pub(crate) fn is_settled(&mut self) -> bool {
         self.flush();
@@ -760,6 +796,21 @@ impl Core {
             peer.stage == Stage::Down || peer.outbox.as_ref().is_none_or(|outbox| outbox.is_empty())
         };
         self.peers.iter().all(is_done)
+    }
+}
+
+#[cfg(test)]
+impl Core {
+    pub(crate) fn requests_under_way(&self) -> usize {
+        self.under_way
+    }
+
+    pub(crate) fn registrations(&self) -> u64 {
+        self.regions.made
+    }
+
+    pub(crate) fn free_slots(&self) -> usize {
+        self.pool.free()
     }
 }
 

@@ -35,6 +35,11 @@ impl Pool {
         slot as usize * self.slot
     }
 
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
+        self.free.len()
+    }
+
     fn bytes(&self) -> &RegionSlice {
         self.memory.memory()
     }

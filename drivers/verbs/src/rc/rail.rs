@@ -265,6 +265,19 @@ impl<C: Contact> Message for RcRail<C> {
         self.core.flush();
     }
 
+    fn holds_back(&mut self, peer: Option<PeerIndex>) -> bool {
+        self.core.flush();
+        let waits = |peer: &super::core::Peer| peer.outbox.as_ref().is_some_and(|outbox| outbox.waits());
+        match peer {
+            Some(peer) => self.core.peers.get(peer.index()).is_some_and(waits),
+            None => self.core.peers.iter().any(waits),
+        }
+    }
+
+    fn accepted(&self, peer: PeerIndex) -> MsgId {
+        self.core.last_accepted(peer.0)
+    }
+
     #[inline]
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
         let ended = if budget > 0 {

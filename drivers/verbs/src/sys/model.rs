@@ -269,6 +269,13 @@ pub(crate) fn lie(name: &str, completion: Wc) {
         .for_each(|queue| world.complete(queue, completion));
 }
 
+/// The numbers of a device's queue pairs.
+pub(crate) fn pair_numbers(name: &str) -> Vec<u32> {
+    let world = world();
+    let pairs = world.pairs.values().filter(|pair| pair.device == name);
+    pairs.map(|pair| pair.number).collect()
+}
+
 /// Has the call that makes the object behind `count` others be refused.
 pub(crate) fn refuse_after(name: &str, count: Option<u32>) {
     let mut world = world();

@@ -72,6 +72,8 @@ pub(super) struct Direct {
     strangers: VecDeque<Letter>,
     told: VecDeque<Caller>,
     ready: VecDeque<Told>,
+    /// Nothing is said.
+    pub(super) is_mute: bool,
 }
 
 fn name((id, life): (u32, u64)) -> Caller {
@@ -89,10 +91,14 @@ impl Direct {
             strangers: VecDeque::new(),
             told: VecDeque::new(),
             ready: VecDeque::new(),
+            is_mute: false,
         }
     }
 
     fn send(&mut self, peer: u32, word: Word, answers: u64) {
+        if self.is_mute {
+            return;
+        }
         let known = &self.known[peer as usize];
         let letter = Letter {
             from: self.own,

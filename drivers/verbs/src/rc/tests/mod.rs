@@ -1,18 +1,20 @@
 //! The rail over the model of a library.
 
+mod contract_of_failure;
 mod direct;
+mod path;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use doorbell_fabric::message::Incarnation;
+use doorbell_fabric::message::{Body, Incarnation, Message};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
-use doorbell_sim::conformance::Apart;
+use doorbell_sim::conformance::{Apart, Pair};
 
 use self::direct::{Direct, Office};
-use super::core::{Core, Sizes};
+use super::core::{Core, RcStats, Sizes};
 use super::rail::RcRail;
 use crate::sys::model::{self, Spec};
 
@@ -69,4 +71,30 @@ fn pair() -> Apart<Rc1> {
 mod contract {
     use super::pair;
     doorbell_sim::message_conformance!(pair);
+}
+
+/// Two ends that have spoken: one message each way was shown.
+fn connected() -> Pair<Rc1> {
+    let mut pair = pair().connect();
+    let (to_a, to_b) = (pair.to_a, pair.to_b);
+    pair.a.send(to_b, b"hello", Body::Empty).unwrap();
+    pair.b().send(to_a, b"hello", Body::Empty).unwrap();
+    pair.until("both are shown", |pair| {
+        pair.at_a.messages.len() == 1 && pair.at_b.messages.len() == 1
+    });
+    pair.until("and known to be", |pair| {
+        let ended = pair.a.handed_over(to_b).0 + pair.b().handed_over(to_a).0;
+        ended == 2 && pair.a.core.requests_under_way() + pair.b().core.requests_under_way() == 0
+    });
+    while pair.b().event().is_some() {}
+    pair
+}
+
+fn device_of(rail: &Rc1) -> String {
+    let name = rail.name().to_string();
+    name.split(':').nth(1).unwrap().to_owned()
+}
+
+fn counts(rail: &Rc1) -> RcStats {
+    rail.stats()
 }

@@ -1,0 +1,336 @@
+//! What a rail promises about failures, each promise by its name.
+
+use doorbell_fabric::event::{DownReason, EventKind, Scope};
+use doorbell_fabric::memory::Region;
+use doorbell_fabric::message::{Body, Message, Refused};
+use doorbell_fabric::rail::Rail;
+use doorbell_sim::conformance::Pair;
+
+use super::{Rc1, connected, counts, device_of, fresh, small};
+use crate::rc::core::Core;
+use crate::sys::model::{self, Fault, Spec};
+use crate::sys::{Wc, numbers};
+
+fn try_send(pair: &mut Pair<Rc1>, n: u64) -> bool {
+    let body = [n as u8; 2000];
+    let sent = pair.a.send(pair.to_b, &n.to_le_bytes(), Body::Bytes(&body));
+    sent.is_ok()
+}
+
+fn send(pair: &mut Pair<Rc1>, n: u64) {
+    assert!(try_send(pair, n));
+}
+
+/// Why the peer of `a` went down; each time that it did.
+fn downs(pair: &Pair<Rc1>) -> Vec<DownReason> {
+    let about = pair
+        .events
+        .iter()
+        .filter(|event| event.scope == Scope::Peer(pair.to_b));
+    about
+        .filter_map(|event| match event.kind {
+            EventKind::PeerDown(reason) => Some(reason),
+            _ => None,
+        })
+        .collect()
+}
+
+fn fail(rail: &Rc1, after: u32, status: i32, is_carried: bool) {
+    let fault = Fault {
+        after,
+        status,
+        is_carried,
+    };
+    model::fail_request(&device_of(rail), fault);
+}
+
+/// The numbers of the messages that are given back, which have to be whole and in order.
+fn reclaimed(pair: &mut Pair<Rc1>) -> Vec<u64> {
+    let mut numbers = Vec::new();
+    pair.a.reclaim(pair.to_b, &mut |_, bytes| {
+        let n = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+        assert_eq!(bytes[8..], [n as u8; 2000]);
+        numbers.push(n);
+    });
+    assert!(numbers.is_sorted());
+    numbers
+}
+
+#[test]
+fn of_an_error_only_request_status_and_queue_pair_are_looked_at() {
+    // The model leaves everything else zero; a flush without a cause is an end of its own.
+    let mut pair = connected();
+    fail(&pair.a, 0, numbers::WR_FLUSH_ERR, false);
+    send(&mut pair, 1);
+    pair.until("the end is told", |pair| !downs(pair).is_empty());
+    assert_eq!(downs(&pair), [DownReason::Died]);
+    assert!(counts(&pair.a).flushed > 0);
+}
+
+#[test]
+fn every_reason_has_its_word() {
+    let reasons = [
+        (numbers::RETRY_EXC_ERR, DownReason::Silent),
+        (numbers::RNR_RETRY_EXC_ERR, DownReason::Hostile),
+        (numbers::LOC_PROT_ERR, DownReason::Resources),
+        (numbers::REM_ACCESS_ERR, DownReason::Died),
+        (1000, DownReason::Died),
+        (-1, DownReason::Died),
+    ];
+    for (status, reason) in reasons {
+        let mut pair = connected();
+        fail(&pair.a, 0, status, false);
+        send(&mut pair, 1);
+        pair.until("the end is told", |pair| !downs(pair).is_empty());
+        pair.settle();
+        assert_eq!(downs(&pair), [reason], "status {status}, told once");
+    }
+}
+
+#[test]
+fn every_request_that_was_posted_ends_exactly_once() {
+    for after in 0..12 {
+        for is_carried in [false, true] {
+            let mut pair = connected();
+            fail(&pair.a, after, numbers::RETRY_EXC_ERR, is_carried);
+            (1..=30).for_each(|n| {
+                // An end may have been noticed.
+                try_send(&mut pair, n);
+                if n % 3 == 0 {
+                    pair.a.flush();
+                }
+            });
+            pair.until("the end is told", |pair| !downs(pair).is_empty());
+            pair.settle();
+            assert_eq!(pair.a.core.requests_under_way(), 0);
+            assert_eq!(counts(&pair.a).nonsense, 0);
+            assert_eq!(pair.a.core.free_slots(), 64, "every slot came back");
+            assert_eq!(downs(&pair).len(), 1);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_lost_and_what_is_given_back_twice_was_not_known() {
+    for after in 0..20 {
+        for is_carried in [false, true] {
+            let mut pair = connected();
+            fail(&pair.a, after, numbers::RETRY_EXC_ERR, is_carried);
+            let mut sent = 0;
+            while sent < 30 && try_send(&mut pair, sent + 1) {
+                sent += 1;
+                if sent % 4 == 0 {
+                    pair.turn();
+                }
+            }
+            pair.until("the end is told", |pair| !downs(pair).is_empty());
+            let watermark = pair.a.handed_over(pair.to_b).0;
+            let given = reclaimed(&mut pair);
+            pair.settle();
+            let shown: Vec<u64> = pair.at_b.messages[1..]
+                .iter()
+                .map(|(_, bytes)| u64::from_le_bytes(bytes[..8].try_into().unwrap()))
+                .collect();
+            assert_eq!(
+                shown,
+                (1..=shown.len() as u64).collect::<Vec<_>>(),
+                "each once, in order"
+            );
+            // One message, of the connection's beginning, came before.
+            assert_eq!(given, (watermark..=sent).filter(|n| *n > 0).collect::<Vec<_>>());
+            assert!(shown.len() as u64 + 1 >= watermark, "a success is no delivery");
+        }
+    }
+}
+
+#[test]
+fn what_was_stored_and_never_posted_is_given_back_like_what_was_posted() {
+    let mut pair = connected();
+    // More than there are credits for, several in each send, and a body that lies elsewhere.
+    (1..=60).for_each(|n| send(&mut pair, n));
+    let region = Region::new(5000).unwrap();
+    pair.a
+        .send(pair.to_b, b"far", Body::Region(&region.whole()))
+        .unwrap();
+    pair.a.flush();
+    assert!(pair.a.holds_back(Some(pair.to_b)), "no credit for all");
+    pair.a.abandon(pair.to_b);
+    assert_eq!(pair.a.send(pair.to_b, b"", Body::Empty), Err(Refused::PeerDown));
+    let mut lengths = Vec::new();
+    pair.a
+        .reclaim(pair.to_b, &mut |id, bytes| lengths.push((id.0, bytes.len())));
+    let expected: Vec<_> = (2..=61).map(|id| (id, 2008)).chain([(62, 5003)]).collect();
+    assert_eq!(lengths, expected);
+}
+
+#[test]
+fn a_request_that_never_ends_is_bounded_by_time() {
+    let mut pair = connected();
+    model::hold_requests(&device_of(&pair.a), true);
+    (1..=3).for_each(|n| send(&mut pair, n));
+    pair.a.flush();
+    pair.until("the end is told", |pair| !downs(pair).is_empty());
+    assert_eq!(downs(&pair), [DownReason::Silent]);
+    assert_eq!(reclaimed(&mut pair), [1, 2, 3]);
+    assert_eq!(pair.a.core.requests_under_way(), 0);
+}
+
+#[test]
+fn what_has_come_is_shown_before_the_end_is_told() {
+    let mut pair = connected();
+    let to_a = pair.to_a;
+    for n in 0..3u8 {
+        pair.b().send(to_a, &[n], Body::Empty).unwrap();
+    }
+    pair.b().flush();
+    model::break_pairs(&device_of(&pair.a));
+    let seen = pair.at_a.messages.len();
+    send(&mut pair, 1);
+    pair.a.flush();
+    pair.until("the end is told", |pair| !downs(pair).is_empty());
+    assert_eq!(pair.at_a.messages.len(), seen + 3);
+}
+
+#[test]
+fn the_other_end_is_told_and_finds_out_by_itself() {
+    for is_told in [true, false] {
+        let mut pair = connected();
+        fail(&pair.a, 0, numbers::RETRY_EXC_ERR, false);
+        pair.a.contact.is_mute = !is_told;
+        send(&mut pair, 1);
+        pair.until("the end is told", |pair| !downs(pair).is_empty());
+        let mut reasons = Vec::new();
+        for _ in 0..3000 {
+            pair.turn();
+            while let Some(event) = pair.b().event() {
+                if let EventKind::PeerDown(reason) = event.kind {
+                    reasons.push(reason);
+                }
+            }
+        }
+        assert_eq!(reasons.len(), 1, "told: {is_told}: {reasons:?}");
+    }
+}
+
+#[test]
+fn a_completion_of_an_older_life_is_dropped_and_counted() {
+    let mut pair = connected();
+    (1..=3).for_each(|n| send(&mut pair, n));
+    pair.a.flush();
+    let seen = pair.at_b.messages.len();
+    let to_a = pair.to_a;
+    pair.b().abandon(to_a);
+    pair.settle();
+    assert_eq!(pair.at_b.messages.len(), seen, "nothing of it is shown");
+    assert!(counts(pair.b()).stale > 0);
+    let slots = &pair.b().core.slots;
+    assert_eq!(slots.promised, 0, "its promises hold no more");
+}
+
+#[test]
+fn flushes_of_the_shared_queue_cost_nobody_anything() {
+    let mut pair = connected();
+    let device = device_of(pair.b());
+    let promised = pair.b().core.slots.promised;
+    let mut flush = Wc::zeroed();
+    // The generation of a slot that was posted once; its queue pair is none of ours.
+    (flush.wr_id, flush.status, flush.qp_num) = (31 | 1 << 32, numbers::WR_FLUSH_ERR, 5);
+    model::lie(&device, flush);
+    (0..20).for_each(|_| pair.turn());
+    pair.b().core.slots.refill(true);
+    let now = (pair.b().core.slots.posted, pair.b().core.slots.promised);
+    assert_eq!(now, (32, promised), "the slot came back, and no credit went");
+    assert_eq!(downs(&pair), []);
+}
+
+#[test]
+fn completions_that_lie_are_counted_and_change_nothing() {
+    let mut pair = connected();
+    let device = device_of(pair.b());
+    let number = model::pair_numbers(&device)[0];
+    let mut lie = Wc::zeroed();
+    // Never given, of a generation that is over, twice; of queue pairs that are, and are not.
+    for (id, pair) in [
+        (u64::MAX, number),
+        (1 << 40, number),
+        (7, number),
+        (7 | 2 << 32, number),
+        (u64::MAX, 1),
+        (0, 0xffff_ffff),
+    ] {
+        (lie.wr_id, lie.qp_num, lie.opcode) = (id, pair, -7);
+        model::lie(&device, lie);
+    }
+    (0..100).for_each(|_| pair.turn());
+    let counted = counts(pair.b());
+    assert!(counted.nonsense >= 10 && counted.stale == 2, "{counted:?}");
+    let seen = pair.at_b.messages.len();
+    send(&mut pair, 9);
+    pair.until("the truth is shown", |pair| pair.at_b.messages.len() == seen + 1);
+    assert_eq!(downs(&pair), []);
+}
+
+#[test]
+fn a_length_above_the_slot_ends_the_peer() {
+    let mut pair = connected();
+    let device = device_of(&pair.a);
+    let number = model::pair_numbers(&device)[0];
+    let mut lie = Wc::zeroed();
+    (lie.wr_id, lie.qp_num, lie.byte_len) = (31 | 1 << 32, number, 8193);
+    model::lie(&device, lie);
+    pair.until("the end is told", |pair| !downs(pair).is_empty());
+    assert_eq!(downs(&pair), [DownReason::Hostile]);
+}
+
+#[test]
+fn a_number_that_runs_ahead_of_what_was_sent_is_hostile() {
+    for by_head in [true, false] {
+        let mut pair = connected();
+        let (to_a, to_b) = (pair.to_a, pair.to_b);
+        let link = &mut pair.b().core.peers[to_a.index()].link;
+        link.as_mut().unwrap().consumed += 1000;
+        if by_head {
+            pair.b().send(to_a, b"lie", Body::Empty).unwrap();
+        } else {
+            pair.b().core.mark_owed(to_a.0);
+        }
+        let before = pair.a.handed_over(to_b);
+        pair.a.send(to_b, b"hello", Body::Empty).unwrap();
+        pair.until("the end is told", |pair| !downs(pair).is_empty());
+        assert_eq!(downs(&pair), [DownReason::Hostile]);
+        assert!(pair.a.handed_over(to_b).0 <= before.0 + 1);
+    }
+}
+
+#[test]
+fn every_step_that_is_refused_leaves_nothing() {
+    let number = fresh();
+    let name = super::device(number);
+    let library = model::library(Spec::new(&name, [127, 2, 0, number as u8]));
+    let mut refused = Vec::new();
+    for count in 0.. {
+        model::refuse_after(&name, Some(count));
+        let made = library.open(&name).and_then(|open| {
+            let mut core = Core::new(&open, (1, 0, 3), small())?;
+            core.add();
+            core.prepare(0).map(|_| core)
+        });
+        let (call, _) = model::outcome(&name);
+        let Some(call) = call else {
+            drop(made.ok().expect("nothing was refused"));
+            break;
+        };
+        let said = made.err().expect("a step was refused").to_string();
+        assert!(said.contains(&format!("ibv_{call}")), "{said}");
+        assert_eq!(model::outcome(&name).1, 0, "objects are left behind {call}");
+        refused.push(call);
+    }
+    assert!(
+        ["create_srq", "reg_mr", "create_cq", "create_qp", "modify_qp"]
+            .iter()
+            .all(|call| refused.contains(call)),
+        "{refused:?}"
+    );
+    model::refuse_after(&name, None);
+    assert_eq!(model::outcome(&name).1, 0);
+}

@@ -1,0 +1,114 @@
+//! The way of messages: what shares a send, what is sent from where it lies, and how credits go.
+
+use doorbell_fabric::memory::Region;
+use doorbell_fabric::message::{Body, Message, MsgId};
+use doorbell_sim::conformance::Pair;
+
+use super::{Rc1, connected, counts, device_of};
+use crate::sys::model;
+
+fn send(pair: &mut Pair<Rc1>, body: &[u8]) -> MsgId {
+    pair.a.send(pair.to_b, b"head", Body::Bytes(body)).unwrap()
+}
+
+#[test]
+fn short_messages_that_wait_share_a_send_and_a_doorbell() {
+    let mut pair = connected();
+    let before = counts(&pair.a);
+    (0..40u8).for_each(|n| drop(send(&mut pair, &[n; 60])));
+    pair.a.flush();
+    let after = counts(&pair.a);
+    assert_eq!(
+        (after.sends - before.sends, after.doorbells - before.doorbells),
+        (1, 1),
+        "{after:?}"
+    );
+    let seen = pair.at_b.messages.len();
+    pair.until("all are shown", |pair| pair.at_b.messages.len() == seen + 40);
+    let order: Vec<u8> = pair.at_b.messages[seen..]
+        .iter()
+        .map(|(_, bytes)| bytes[4])
+        .collect();
+    assert_eq!(order, (0..40).collect::<Vec<u8>>());
+}
+
+#[test]
+fn long_ones_leave_as_one_list_with_one_doorbell() {
+    let mut pair = connected();
+    let before = counts(&pair.a);
+    (0..4u8).for_each(|n| drop(send(&mut pair, &vec![n; 5000])));
+    pair.a.flush();
+    let after = counts(&pair.a);
+    assert_eq!(
+        (after.sends - before.sends, after.doorbells - before.doorbells),
+        (4, 1),
+        "{after:?}"
+    );
+}
+
+#[test]
+fn a_region_is_sent_from_where_it_lies_and_registered_once() {
+    let mut pair = connected();
+    let region = Region::new(6000).unwrap();
+    let seen = pair.at_b.messages.len();
+    for round in 0..5u8 {
+        region.write(0, &vec![round; 6000]);
+        let slice = region.slice(100, 5000).unwrap();
+        let short = region.slice(0, 4000).unwrap();
+        pair.a.send(pair.to_b, b"long", Body::Region(&slice)).unwrap();
+        pair.a.send(pair.to_b, b"short", Body::Region(&short)).unwrap();
+        let count = seen + 2 * (usize::from(round) + 1);
+        pair.until("both are shown", |pair| pair.at_b.messages.len() == count);
+        assert_eq!(
+            pair.at_b.messages[count - 2].1,
+            [b"long", &[round; 5000][..]].concat()
+        );
+    }
+    assert_eq!((counts(&pair.a).zero_copy, pair.a.core.registrations()), (5, 1));
+}
+
+#[test]
+fn a_stream_one_way_is_kept_going_by_counters_alone() {
+    let mut pair = connected();
+    let seen = pair.at_b.messages.len();
+    let mut sent = 0;
+    while sent < 2000 {
+        match pair.a.send(pair.to_b, b"head", Body::Bytes(&[7; 3000])) {
+            Ok(_) => sent += 1,
+            Err(_) => pair.turn(),
+        }
+    }
+    pair.until("all are shown", |pair| pair.at_b.messages.len() == seen + 2000);
+    pair.until("and known to be", |pair| {
+        pair.a.handed_over(pair.to_b) == pair.a.core.last_accepted(pair.to_b.0)
+    });
+    let (a, b) = (counts(&pair.a), counts(pair.b()));
+    assert_eq!((a.rnr, a.nonsense, b.nonsense), (0, 0, 0));
+    assert!(b.told > 20 && b.sends < 10, "{b:?}");
+}
+
+#[test]
+fn receives_begin_few_and_grow_when_few_are_left() {
+    let mut pair = connected();
+    let device = device_of(pair.b());
+    let begin = model::shared_receives(&device);
+    assert!((24..=32).contains(&begin), "{begin}");
+    // Credits are wanted, and given; then nobody polls there, and they are used up.
+    for _ in 0..6 {
+        while pair.a.send(pair.to_b, b"head", Body::Bytes(&[7; 7000])).is_ok() {}
+        (0..300).for_each(|_| pair.turn());
+    }
+    while pair.a.send(pair.to_b, b"head", Body::Bytes(&[7; 7000])).is_ok() {}
+    (0..300).for_each(|_| pair.turn_a());
+    assert_eq!(counts(pair.b()).grown, 1);
+    let (promised, posted) = (pair.b().core.slots.promised, pair.b().core.slots.posted);
+    assert!(promised <= posted && posted <= 64, "{promised} of {posted}");
+    let last = pair.a.core.last_accepted(pair.to_b.0);
+    pair.until("all are taken", |pair| pair.a.handed_over(pair.to_b) == last);
+    assert_eq!(counts(&pair.a).rnr, 0);
+}
+
+#[test]
+fn a_peer_that_was_opened_and_never_spoken_to_is_small() {
+    assert!(size_of::<crate::rc::core::Peer>() <= 256);
+}
