@@ -25,7 +25,7 @@ use crate::sys::{
 
 /// Completions that are taken off a queue at a time.
 const BATCH: usize = 16;
-/// Fences that wait to be told at most.
+/// Fences that wait to be reported at most.
 const MOST_FENCES: usize = 64;
 /// How often the device is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -86,7 +86,7 @@ pub struct RcStats {
     pub sends: u64,
     /// Messages shown to the layer above.
     pub received: u64,
-    /// Doorbells rung.
+    /// How often a doorbell was rung.
     pub doorbells: u64,
     /// Bodies sent from where they lay.
     pub zero_copy: u64,
@@ -121,7 +121,7 @@ pub(crate) enum Stage {
     Down,
 }
 
-/// A peer.
+/// What the rail keeps of a peer.
 pub(crate) struct Peer {
     pub(crate) outbox: Option<Box<Outbox>>,
     pub(crate) link: Option<Box<Link>>,
@@ -197,7 +197,7 @@ pub(crate) struct Core {
     dirty: Vec<u32>,
     active: Vec<u32>,
     owed: Vec<u32>,
-    /// Peers that need a connection; connections that have ended, for their peers to be told.
+    /// Peers that need a connection; connections that have ended, for their peers to learn.
     pub(crate) wanted: VecDeque<u32>,
     pub(crate) ended: VecDeque<(u32, DownReason)>,
     pub(crate) events: VecDeque<RailEvent>,
@@ -287,7 +287,7 @@ impl Core {
 
     // The making of connections.
 
-    /// Makes our end of a connection, which receives nothing yet; what the other end has to know of it. One
+    /// Makes our end of a connection, which receives nothing yet; what the other end needs for it. One
     /// that was made and not connected is given up.
     ///
     /// # Errors
@@ -352,7 +352,7 @@ impl Core {
     /// Connects our end to the other one: it receives from now on.
     ///
     /// # Errors
-    /// Why the connection cannot be: [`DownReason::Hostile`] where the other end says what cannot be,
+    /// Why the connection cannot be: [`DownReason::Hostile`] where the other end states what cannot be,
     /// [`DownReason::Resources`] where the system refuses it.
     pub(crate) fn connect(
         &mut self,
@@ -709,9 +709,9 @@ impl Core {
         if link.promised() == 0 && self.slots.grow().unwrap_or(false) {
             link.grant(&mut self.slots);
         }
-        // What waits to be sent says it, too.
-        let says_it = peer.outbox.as_ref().is_some_and(|outbox| outbox.waits());
-        if !says_it || !only_low {
+        // What waits to be sent brings it, too.
+        let brings_it = peer.outbox.as_ref().is_some_and(|outbox| outbox.waits());
+        if !brings_it || !only_low {
             let posted = link.tell(self.now);
             let is_done = link.has_told() || link.state != State::Up;
             self.stats.told += posted.requests as u64;
@@ -737,8 +737,8 @@ impl Core {
         }
     }
 
-    /// Nothing more is there to be received: promises to former connections hold no more, and connections that
-    /// are over are told.
+    /// Nothing more is there to be received: promises to former connections hold no more, and connections
+    /// that are over are reported.
     #[inline]
     pub(crate) fn received_all(&mut self) {
         self.slots.promised -= std::mem::take(&mut self.settling);

@@ -6,8 +6,8 @@
 //!   └────────────────────────────────┴───┴───────────┴───┴──────────────┘
 //! ```
 //!
-//! Little endian. A message is what the layer above has sent as head and body. All checks of what a peer sends
-//! are here and in [`Counters`].
+//! Little endian. A message is what the layer above has sent as head and body. All checks of what a peer
+//! sends are here.
 
 use doorbell_fabric::memory::SharedBytes;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -35,7 +35,7 @@ pub(crate) struct Head {
 }
 const _: () = assert!(size_of::<Head>() == 16);
 
-/// What the other end has taken and granted, as it says by a head or in our counter page.
+/// What the other end has taken and granted, by a head or in our counter page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub(crate) struct Counters {

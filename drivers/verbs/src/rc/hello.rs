@@ -1,4 +1,4 @@
-//! What both ends of a connection tell each other before it is made.
+//! What both ends of a connection send each other before it is made.
 
 use super::head::MOST_CREDITS;
 
@@ -23,14 +23,12 @@ pub(crate) struct Hello {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     pub(crate) to: crate::sys::AhAttr,
-    /// The place of the partition's key in the port's table.
-    pub(crate) partition: u16,
     /// The path MTU, as its number.
     pub(crate) mtu: u8,
 }
 
 impl Hello {
-    /// Whether an end like ours can have said this.
+    /// Whether an end like ours can have sent this.
     pub(crate) fn is_possible(&self, slot: usize) -> bool {
         let numbers = self.pair < 1 << 24 && self.psn < 1 << 24 && (1..=5).contains(&self.mtu);
         let credits = (1..=MOST_CREDITS).contains(&self.credits.into());

@@ -1,5 +1,5 @@
-//! What was received and not shown yet: completions that were taken off the queue, and the send whose messages
-//! are being shown.
+//! What was received and not shown yet: completions that were taken off the queue, and the send whose
+//! messages are being shown.
 
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::memory::{Room, SharedBytes};
@@ -119,7 +119,7 @@ impl Core {
         };
         if completion.status != numbers::SUCCESS {
             self.slots.give_back(slot);
-            // A flush belongs to nobody.
+            // A flush belongs to no connection.
             if completion.status != numbers::WR_FLUSH_ERR {
                 self.end(index, DownReason::Died);
             }
@@ -139,7 +139,7 @@ impl Core {
             self.stats.nonsense += 1;
             return false;
         }
-        // What is sent says that the other end is ready.
+        // What arrives proves that the other end is ready.
         self.ready(index);
         let Ok(head) = head::check(self.slots.bytes(slot, length)) else {
             return false;

@@ -30,7 +30,7 @@ const COUNTERS: usize = size_of::<Counters>();
 pub(crate) enum State {
     /// The queue pair is made, and receives nothing.
     Made,
-    /// It receives.
+    /// It receives, and does not send yet.
     Receiving,
     /// It sends, too.
     Up,
@@ -45,7 +45,7 @@ pub(crate) struct Retries {
     pub(crate) timeout: u8,
 }
 
-/// A connection.
+/// A connection in one of its lives.
 pub(crate) struct Link {
     poster: Poster,
     pub(crate) ours: Hello,
@@ -71,7 +71,7 @@ pub(crate) struct Link {
     received: u64,
     granted: u64,
     target: usize,
-    /// Messages that our upper layer has taken; and what the peer was told.
+    /// Messages that our upper layer has taken; and what the peer was sent of both.
     pub(crate) consumed: u64,
     told: (u64, u64),
 }
@@ -87,9 +87,9 @@ pub(crate) struct Posted {
 
 /// What a completion means.
 pub(crate) enum Ended {
-    /// So many requests ended well.
+    /// This many requests ended well.
     Well(usize),
-    /// So many requests ended, the last one with an error.
+    /// This many requests ended, the last one with an error.
     Badly(usize),
     /// It names no request that is under way.
     Nonsense,

@@ -1,5 +1,5 @@
-//! The messages to one peer that were accepted and are not known to be taken: in registered slots, in the order
-//! of their numbers, several short ones in one.
+//! The messages to one peer that were accepted and are not known to be taken: in registered slots, in the
+//! order of their numbers, several short ones in one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub(crate) struct Far {
     pub(crate) slice: RegionSlice,
 }
 
-/// One send.
+/// One send: its slot, and what it carries.
 pub(crate) struct Frame {
     slot: u32,
     /// Bytes in the slot, head included.
@@ -159,14 +159,6 @@ impl Outbox {
             request: 0,
         });
         Ok(())
-    }
-
-    /// A send without a message, for what its head says.
-    pub(crate) fn accept_head(&mut self, pool: &mut Pool) -> Result<(), Refused> {
-        if self.waits() {
-            return Ok(());
-        }
-        self.begin(pool)
     }
 
     /// The next send to be posted.

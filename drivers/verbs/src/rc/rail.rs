@@ -28,15 +28,15 @@ const PARTS: usize = 16;
 pub(crate) enum Told {
     /// It calls, or has called: our end is needed.
     Calls(u32),
-    /// What it says of its end; ours is connected to it, and receives from then on.
+    /// What it has sent of its end; ours is connected to it, and receives from then on.
     Says(u32, Hello, Route, Life),
-    /// It receives.
+    /// Its end receives from now on.
     Ready(u32),
     /// Its end is over.
     Gone(u32, DownReason),
 }
 
-/// Finds other ends, and brings them what ours says.
+/// Finds other ends, and brings them what ours has to send.
 pub(crate) trait Contact {
     /// The published address.
     fn address(&self) -> RailAddress;
@@ -56,7 +56,7 @@ pub(crate) trait Contact {
     /// Wants a connection: has [`Told::Calls`] be answered, or calls.
     fn call(&mut self, peer: u32);
 
-    /// Brings the other end what ours says.
+    /// Sends the other end what ours is.
     fn say(&mut self, peer: u32, ours: &Hello);
 
     /// Our end receives.
@@ -117,7 +117,7 @@ impl<C: Contact> RcRail<C> {
         self.core.stats
     }
 
-    /// Brings core and contact together: who is wanted, what others say, who is over.
+    /// Brings core and contact together: which peers are wanted, what others sent, which are over.
     fn meet(&mut self, now: Time) {
         while let Some((peer, reason)) = self.core.ended.pop_front() {
             self.contact.gone(peer, reason);

@@ -1,5 +1,5 @@
-//! Registrations of regions whose bytes are sent from where they lie: made at first use, kept for the next ones,
-//! in bounds.
+//! Registrations of regions whose bytes are sent from where they lie: made at first use, kept for the next
+//! ones, in bounds.
 
 use std::sync::Arc;
 

@@ -88,7 +88,7 @@ impl Slots {
         format!("{:?}", self.domain)
     }
 
-    /// Has an event say when few are left.
+    /// Has an event be raised when few are left.
     fn watch(&self) {
         if self.generations.len() < self.most {
             // Where that is refused, slots grow with the credits that peers want.
@@ -96,7 +96,7 @@ impl Slots {
         }
     }
 
-    /// Slots that the device has and nobody was promised.
+    /// Slots that the device has and no peer was promised.
     pub(crate) fn unpromised(&self) -> usize {
         self.posted.saturating_sub(self.promised)
     }

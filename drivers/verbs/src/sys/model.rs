@@ -269,6 +269,32 @@ pub(crate) fn lie(name: &str, completion: Wc) {
         .for_each(|queue| world.complete(queue, completion));
 }
 
+thread_local! {
+    /// Allocations of the model's calls in this thread.
+    static OWN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Counts what the model itself allocates until it is dropped, for tests that count what the rail does.
+struct Own(u64);
+
+impl Own {
+    fn count() -> Self {
+        Self(doorbell_testing::alloc::of_thread().allocations)
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let made = doorbell_testing::alloc::of_thread().allocations - self.0;
+        OWN.set(OWN.get() + made);
+    }
+}
+
+/// How often the model's calls have allocated in this thread.
+pub(crate) fn own_allocations() -> u64 {
+    OWN.get()
+}
+
 /// The numbers of a device's queue pairs.
 pub(crate) fn pair_numbers(name: &str) -> Vec<u32> {
     let world = world();
@@ -389,6 +415,7 @@ unsafe extern "C" fn close_device(context: *mut Context) -> c_int {
 }
 
 unsafe extern "C" fn get_async_event(context: *mut Context, event: *mut AsyncEvent) -> c_int {
+    let _own = Own::count();
     // SAFETY: a context of the model, and the caller's event.
     unsafe {
         let mut world = world();
@@ -623,6 +650,7 @@ unsafe extern "C" fn get_cq_event(channel: *mut CompChannel, cq: *mut *mut Cq, _
 unsafe extern "C" fn ack_cq_events(_: *mut Cq, _: c_uint) {}
 
 unsafe extern "C" fn poll_cq(cq: *mut Cq, most: c_int, into: *mut Wc) -> c_int {
+    let _own = Own::count();
     let mut world = world();
     let queue = world
         .queues
@@ -782,6 +810,7 @@ unsafe extern "C" fn post_recv(qp: *mut Qp, request: *mut RecvWr, bad: *mut *mut
 }
 
 unsafe extern "C" fn post_send(qp: *mut Qp, request: *mut SendWr, bad: *mut *mut SendWr) -> c_int {
+    let _own = Own::count();
     let mut world = world();
     let mut next = request;
     // SAFETY: a list of the caller's requests, each with one piece.

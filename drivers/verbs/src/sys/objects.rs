@@ -568,7 +568,7 @@ impl Registered {
         }))
     }
 
-    /// The memory.
+    /// Returns the registered memory.
     #[inline]
     pub(crate) fn memory(&self) -> &RegionSlice {
         &self.memory

@@ -62,7 +62,7 @@ fn of_an_error_only_request_status_and_queue_pair_are_looked_at() {
     let mut pair = connected();
     fail(&pair.a, 0, numbers::WR_FLUSH_ERR, false);
     send(&mut pair, 1);
-    pair.until("the end is told", |pair| !downs(pair).is_empty());
+    pair.until("the end is reported", |pair| !downs(pair).is_empty());
     assert_eq!(downs(&pair), [DownReason::Died]);
     assert!(counts(&pair.a).flushed > 0);
 }
@@ -81,9 +81,9 @@ fn every_reason_has_its_word() {
         let mut pair = connected();
         fail(&pair.a, 0, status, false);
         send(&mut pair, 1);
-        pair.until("the end is told", |pair| !downs(pair).is_empty());
+        pair.until("the end is reported", |pair| !downs(pair).is_empty());
         pair.settle();
-        assert_eq!(downs(&pair), [reason], "status {status}, told once");
+        assert_eq!(downs(&pair), [reason], "status {status}, reported once");
     }
 }
 
@@ -100,7 +100,7 @@ fn every_request_that_was_posted_ends_exactly_once() {
                     pair.a.flush();
                 }
             });
-            pair.until("the end is told", |pair| !downs(pair).is_empty());
+            pair.until("the end is reported", |pair| !downs(pair).is_empty());
             pair.settle();
             assert_eq!(pair.a.core.requests_under_way(), 0);
             assert_eq!(counts(&pair.a).nonsense, 0);
@@ -123,7 +123,7 @@ fn nothing_is_lost_and_what_is_given_back_twice_was_not_known() {
                     pair.turn();
                 }
             }
-            pair.until("the end is told", |pair| !downs(pair).is_empty());
+            pair.until("the end is reported", |pair| !downs(pair).is_empty());
             let watermark = pair.a.handed_over(pair.to_b).0;
             let given = reclaimed(&mut pair);
             pair.settle();
@@ -169,14 +169,14 @@ fn a_request_that_never_ends_is_bounded_by_time() {
     model::hold_requests(&device_of(&pair.a), true);
     (1..=3).for_each(|n| send(&mut pair, n));
     pair.a.flush();
-    pair.until("the end is told", |pair| !downs(pair).is_empty());
+    pair.until("the end is reported", |pair| !downs(pair).is_empty());
     assert_eq!(downs(&pair), [DownReason::Silent]);
     assert_eq!(reclaimed(&mut pair), [1, 2, 3]);
     assert_eq!(pair.a.core.requests_under_way(), 0);
 }
 
 #[test]
-fn what_has_come_is_shown_before_the_end_is_told() {
+fn what_has_come_is_shown_before_the_end_is_reported() {
     let mut pair = connected();
     let to_a = pair.to_a;
     for n in 0..3u8 {
@@ -187,7 +187,7 @@ fn what_has_come_is_shown_before_the_end_is_told() {
     let seen = pair.at_a.messages.len();
     send(&mut pair, 1);
     pair.a.flush();
-    pair.until("the end is told", |pair| !downs(pair).is_empty());
+    pair.until("the end is reported", |pair| !downs(pair).is_empty());
     assert_eq!(pair.at_a.messages.len(), seen + 3);
 }
 
@@ -198,7 +198,7 @@ fn the_other_end_is_told_and_finds_out_by_itself() {
         fail(&pair.a, 0, numbers::RETRY_EXC_ERR, false);
         pair.a.contact.is_mute = !is_told;
         send(&mut pair, 1);
-        pair.until("the end is told", |pair| !downs(pair).is_empty());
+        pair.until("the end is reported", |pair| !downs(pair).is_empty());
         let mut reasons = Vec::new();
         for _ in 0..3000 {
             pair.turn();
@@ -208,7 +208,7 @@ fn the_other_end_is_told_and_finds_out_by_itself() {
                 }
             }
         }
-        assert_eq!(reasons.len(), 1, "told: {is_told}: {reasons:?}");
+        assert_eq!(reasons.len(), 1, "notified: {is_told}: {reasons:?}");
     }
 }
 
@@ -278,7 +278,7 @@ fn a_length_above_the_slot_ends_the_peer() {
     let mut lie = Wc::zeroed();
     (lie.wr_id, lie.qp_num, lie.byte_len) = (31 | 1 << 32, number, 8193);
     model::lie(&device, lie);
-    pair.until("the end is told", |pair| !downs(pair).is_empty());
+    pair.until("the end is reported", |pair| !downs(pair).is_empty());
     assert_eq!(downs(&pair), [DownReason::Hostile]);
 }
 
@@ -296,7 +296,7 @@ fn a_number_that_runs_ahead_of_what_was_sent_is_hostile() {
         }
         let before = pair.a.handed_over(to_b);
         pair.a.send(to_b, b"hello", Body::Empty).unwrap();
-        pair.until("the end is told", |pair| !downs(pair).is_empty());
+        pair.until("the end is reported", |pair| !downs(pair).is_empty());
         assert_eq!(downs(&pair), [DownReason::Hostile]);
         assert!(pair.a.handed_over(to_b).0 <= before.0 + 1);
     }
@@ -317,7 +317,7 @@ fn every_step_that_is_refused_leaves_nothing() {
         });
         let (call, _) = model::outcome(&name);
         let Some(call) = call else {
-            drop(made.ok().expect("nothing was refused"));
+            drop(made.expect("nothing was refused"));
             break;
         };
         let said = made.err().expect("a step was refused").to_string();

@@ -72,7 +72,7 @@ pub(super) struct Direct {
     strangers: VecDeque<Letter>,
     told: VecDeque<Caller>,
     ready: VecDeque<Told>,
-    /// Nothing is said.
+    /// Nothing is sent any more.
     pub(super) is_mute: bool,
 }
 
@@ -141,11 +141,7 @@ impl Direct {
             peer as u8,
         ];
         (to.is_global, to.port_num) = (1, 1);
-        Route {
-            to,
-            partition: 0,
-            mtu: 3,
-        }
+        Route { to, mtu: 3 }
     }
 
     fn read(&mut self, peer: u32, letter: Letter) -> Option<Told> {

@@ -1,5 +1,6 @@
 //! The rail over the model of a library.
 
+mod allocations;
 mod contract_of_failure;
 mod direct;
 mod path;

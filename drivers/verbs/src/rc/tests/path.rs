@@ -15,7 +15,9 @@ fn send(pair: &mut Pair<Rc1>, body: &[u8]) -> MsgId {
 fn short_messages_that_wait_share_a_send_and_a_doorbell() {
     let mut pair = connected();
     let before = counts(&pair.a);
-    (0..40u8).for_each(|n| drop(send(&mut pair, &[n; 60])));
+    for n in 0..40u8 {
+        send(&mut pair, &[n; 60]);
+    }
     pair.a.flush();
     let after = counts(&pair.a);
     assert_eq!(
@@ -36,7 +38,9 @@ fn short_messages_that_wait_share_a_send_and_a_doorbell() {
 fn long_ones_leave_as_one_list_with_one_doorbell() {
     let mut pair = connected();
     let before = counts(&pair.a);
-    (0..4u8).for_each(|n| drop(send(&mut pair, &vec![n; 5000])));
+    for n in 0..4u8 {
+        send(&mut pair, &vec![n; 5000]);
+    }
     pair.a.flush();
     let after = counts(&pair.a);
     assert_eq!(
@@ -93,7 +97,7 @@ fn receives_begin_few_and_grow_when_few_are_left() {
     let device = device_of(pair.b());
     let begin = model::shared_receives(&device);
     assert!((24..=32).contains(&begin), "{begin}");
-    // Credits are wanted, and given; then nobody polls there, and they are used up.
+    // Credits are wanted, and given; then no call polls there, and they are used up.
     for _ in 0..6 {
         while pair.a.send(pair.to_b, b"head", Body::Bytes(&[7; 7000])).is_ok() {}
         (0..300).for_each(|_| pair.turn());

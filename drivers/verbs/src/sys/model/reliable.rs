@@ -1,5 +1,5 @@
 //! Reliable connections of the model: requests are carried while they are posted, end in order, and go wrong
-//! where a test says so.
+//! where a test wants it.
 
 use super::*;
 
@@ -12,7 +12,7 @@ pub(super) struct Shared {
     receives: VecDeque<(u64, u64, u32, u32)>,
 }
 
-/// Registered memory.
+/// Registered memory, by its key.
 #[derive(Clone, Copy)]
 pub(super) struct Memory {
     start: u64,
@@ -153,6 +153,7 @@ pub(super) unsafe extern "C" fn post_srq_recv(
     request: *mut RecvWr,
     bad: *mut *mut RecvWr,
 ) -> c_int {
+    let _own = Own::count();
     let mut world = world();
     let mut next = request;
     // SAFETY: a list of the caller's requests, each with one piece.
@@ -274,8 +275,8 @@ impl World {
     /// Takes one request; `false`, where the queue is full or not in a state to send.
     ///
     /// # Safety
-    /// The request's pieces are memory that may be read, and what receives and registrations of the model name
-    /// may be written.
+    /// The request's pieces are memory that may be read, and what receives and registrations of the model
+    /// name may be written.
     pub(super) unsafe fn post_reliable(&mut self, at: usize, request: &SendWr) -> bool {
         let pair = self.pairs.get_mut(&at).expect("a pair of the model");
         let (state, queue, number, device) = (pair.state, pair.send, pair.number, pair.device.clone());
@@ -386,7 +387,7 @@ impl World {
             .find(|(_, pair)| pair.device == peer && pair.number == other)?;
         let half = pair.reliable.as_ref()?;
         let is_ready = pair.state == numbers::RTR || pair.state == numbers::RTS;
-        (is_ready && half.other == number && half.expects == sends).then(|| Target {
+        (is_ready && half.other == number && half.expects == sends).then_some(Target {
             at: *at,
             queue: pair.received,
             number: pair.number,

@@ -111,8 +111,8 @@ impl SharedQueue {
             return 0;
         }
         let mut bad: *mut RecvWr = ptr::null_mut();
-        // SAFETY: the queue is alive; the list, which ends with a null, and its pieces are read before the call
-        // returns. The memory that they name is registered; once it is not, the device refuses it.
+        // SAFETY: the queue is alive; the list, which ends with a null, and its pieces are read before the
+        // call returns. The memory that they name is registered; once it is not, the device refuses it.
         let result = unsafe { (self.post)(self.raw, first, &raw mut bad) };
         if result == 0 {
             return list.len();
@@ -146,7 +146,8 @@ impl ReliablePair {
             max_recv_sge: 0,
             max_inline_data: sizes.inline as u32,
         };
-        // SAFETY: the domain and the queues are alive; the attributes are read, and what is granted is written.
+        // SAFETY: the domain and the queues are alive; the attributes are read, and what is granted is
+        // written.
         let raw = made(unsafe { (open.library.functions.create_qp)(domain.raw, &raw mut attributes) });
         let pair = Self {
             raw: raw.map_err(|error| failed("ibv_create_qp", &open.name, error))?,
@@ -169,7 +170,7 @@ impl ReliablePair {
         Ok(pair)
     }
 
-    /// Its number.
+    /// The number by which peers name it.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: the queue pair is alive, and its number does not change.
         unsafe { (*self.raw).qp_num }
@@ -333,9 +334,9 @@ impl Poster {
             };
         }
         let mut bad: *mut SendWr = ptr::null_mut();
-        // SAFETY: the queue pair is alive. The list of `count` requests ends with a null; it and its pieces are
-        // read before the call returns. The memory that they name is registered, and kept here until the request
-        // has ended; once it is not registered, the device refuses it.
+        // SAFETY: the queue pair is alive. The list of `count` requests ends with a null; it and its pieces
+        // are read before the call returns. The memory that they name is registered, and kept here until the
+        // request has ended; once it is not registered, the device refuses it.
         let result = unsafe { (self.pair.open.fast.post_send)(self.pair.raw, requests, &raw mut bad) };
         if result == 0 {
             return count;
