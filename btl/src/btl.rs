@@ -20,7 +20,6 @@ use crate::peer::{Connection, Peer, about};
 use crate::record::Event;
 use crate::report::InUse;
 use crate::send::{HEAD, PARTS, RESERVE};
-use crate::strangers;
 use crate::wire::{BASIC, Kind};
 
 /// Least MTU: the longest header and something behind it.
@@ -185,7 +184,7 @@ impl<D: Datagram> Btl<D> {
             return None;
         }
         let link = key.link(&End(address, life), &End(&ours, self.incarnation));
-        Some(strangers::name(link.connection))
+        Some(doorbell_fabric::strangers::name(link.connection))
     }
 
     /// Makes a peer known; see [`Message::open`](doorbell_fabric::message::Message::open).

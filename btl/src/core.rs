@@ -8,6 +8,7 @@ use doorbell_fabric::domain::KeyTable;
 use doorbell_fabric::event::{EventKind, Scope};
 use doorbell_fabric::message::PeerIndex;
 use doorbell_fabric::rail::PollCost;
+use doorbell_fabric::strangers::Strangers;
 use doorbell_fabric::time::Time;
 
 use crate::ack_schedule::AckSchedule;
@@ -36,7 +37,6 @@ use crate::report::History;
 use crate::rtt::Bounds;
 use crate::send_window::Segments;
 use crate::serve::Inflow;
-use crate::strangers::Strangers;
 use crate::stream::Stream;
 use crate::teardown::{Phase, Unclaimed};
 use crate::timers::Timers;

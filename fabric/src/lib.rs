@@ -99,5 +99,6 @@ pub mod recorder;
 pub mod select;
 pub mod shown;
 pub mod signals;
+pub mod strangers;
 pub mod time;
 pub mod timers;
