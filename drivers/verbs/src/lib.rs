@@ -19,6 +19,7 @@
 //! | `address` | what a rail publishes |
 //! | `name`, `config` | names and settings |
 //! | `nearest` | names that mean nothing here, and which name was meant |
+//! | `neighbour` | whether a call of the kernel would wait for a peer's hardware address |
 //! | `ud` | datagrams |
 //! | `rc` | messages over reliable connections |
 //!
@@ -33,6 +34,7 @@ pub mod gid;
 pub mod inspect;
 mod name;
 mod nearest;
+mod neighbour;
 mod ports;
 #[allow(unsafe_code)]
 mod sys;

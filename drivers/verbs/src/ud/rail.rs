@@ -24,8 +24,9 @@ use super::open::{self, Parts, Source};
 use super::rx::{From, ReceiveCounts, UdRx};
 use super::tx::{SendCounts, To, UdTx};
 use super::ways::{Marks, Ways};
-use crate::address::UdAddress;
+use crate::address::PortAddress;
 use crate::config::VerbsConfig;
+use crate::name::Service;
 use crate::ports::{Port, Tree};
 use crate::sys::{Channel, DatagramPair, Open, numbers};
 
@@ -266,8 +267,9 @@ impl UdRail {
         self.ways.is_made(peer.index())
     }
 
-    fn published(&self) -> UdAddress {
-        UdAddress {
+    fn published(&self) -> PortAddress {
+        PortAddress {
+            service: Service::Datagrams,
             link: self.port.link,
             lid: self.port.attributes.lid,
             partition: self.port.partition.map_or(0, |(_, key)| key),
@@ -483,7 +485,7 @@ impl Datagram for UdRail {
         let bytes = address
             .native_of(KIND)
             .ok_or_else(|| bad("is of another kind of rail"))?;
-        let to = UdAddress::parse(bytes).map_err(bad)?;
+        let to = PortAddress::parse(bytes, Service::Datagrams).map_err(bad)?;
         if let Some(known) = self.ways.find(&to) {
             return Ok(PeerIndex(known));
         }

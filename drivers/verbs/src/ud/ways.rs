@@ -1,23 +1,20 @@
 //! The way to each peer: which GIDs are used, and the address handle, which is made once that waits for
-//! nothing.
-//!
-//! On Ethernet the kernel looks up a peer's hardware address while an address handle is made, and waits more
-//! than a second for one that does not answer. So the kernel's neighbour table is asked first, and has the
-//! answer before the handle is made.
+//! nothing (module `neighbour`).
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use doorbell_fabric::gid::Link;
 use doorbell_fabric::time::Time;
-use doorbell_inet::{Interface, InterfaceQuery, KernelNeighbours, NeighbourUpdate, NextHop, put_peer};
+use doorbell_inet::put_peer;
 
 use super::rx::{From, Source};
 use super::tx::UdTx;
-use crate::address::UdAddress;
+use crate::address::PortAddress;
 use crate::gid::{self, Published};
+use crate::neighbour::Neighbours;
 use crate::ports::{Port, ip_of};
 use crate::sys::{AddressHandle, AhAttr, Domain};
 
@@ -29,8 +26,6 @@ const AT_A_TIME: usize = 16;
 const RETIRED: Duration = Duration::from_secs(2);
 /// Packets that a router forwards live this long.
 const HOPS: u8 = 64;
-/// The port that discards what it gets.
-const DISCARD: u16 = 9;
 
 /// Settings of packets.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,7 +36,7 @@ pub(super) struct Marks {
 
 /// The way to one peer.
 struct Way {
-    to: UdAddress,
+    to: PortAddress,
     /// The places of the GIDs that are used, in our published list and in theirs; `None` without GIDs.
     pair: Option<gid::Pair>,
     /// Whether its handle is made.
@@ -55,8 +50,7 @@ pub(super) struct Ways {
     list: Vec<Way>,
     /// `None` when the device was let go of.
     domain: Option<Arc<Domain>>,
-    neighbours: Option<KernelNeighbours>,
-    socket: Option<UdpSocket>,
+    neighbours: Neighbours,
     retired: Vec<(Time, AddressHandle)>,
     marks: Marks,
     /// What we have published.
@@ -65,14 +59,10 @@ pub(super) struct Ways {
 
 impl Ways {
     pub(super) fn new(domain: &Arc<Domain>, port: &Port, marks: Marks) -> Self {
-        let interface = port.interface.as_deref().and_then(doorbell_inet::index_of);
         Self {
             list: Vec::new(),
             domain: Some(Arc::clone(domain)),
-            neighbours: interface.and_then(|index| KernelNeighbours::watch(index).ok()),
-            socket: UdpSocket::bind("0.0.0.0:0")
-                .ok()
-                .filter(|socket| socket.set_nonblocking(true).is_ok()),
+            neighbours: Neighbours::watch(port),
             retired: Vec::new(),
             marks,
             own: published(port),
@@ -86,11 +76,11 @@ impl Ways {
 
     /// Readable when the kernel knows another neighbour.
     pub(super) fn news(&self) -> Option<&OwnedFd> {
-        self.neighbours.as_ref().map(KernelNeighbours::socket)
+        self.neighbours.news()
     }
 
     /// The peer with this address, if it is known.
-    pub(super) fn find(&self, to: &UdAddress) -> Option<u32> {
+    pub(super) fn find(&self, to: &PortAddress) -> Option<u32> {
         let at = self.list.iter().position(|way| !way.is_gone && way.to == *to);
         at.map(|at| at as u32)
     }
@@ -104,7 +94,7 @@ impl Ways {
     ///
     /// # Errors
     /// Why it cannot be reached.
-    pub(super) fn add(&mut self, peer: u32, to: UdAddress, port: &Port) -> Result<From, &'static str> {
+    pub(super) fn add(&mut self, peer: u32, to: PortAddress, port: &Port) -> Result<From, &'static str> {
         if to.link != port.link {
             return Err("is of a port of InfiniBand, and the other one of Ethernet");
         }
@@ -154,7 +144,7 @@ impl Ways {
     /// Makes ways that are not made, a few at a time, and lets go of handles that are not used any more.
     pub(super) fn look(&mut self, now: Time, port: &Port, tx: &mut UdTx) {
         self.retired.retain(|(until, _)| now < *until);
-        let known = self.read();
+        let known = self.neighbours.read();
         let mut left = AT_A_TIME;
         for peer in 0..self.list.len() {
             let way = &self.list[peer];
@@ -169,19 +159,6 @@ impl Ways {
         }
     }
 
-    /// The addresses that have become known.
-    fn read(&mut self) -> Vec<IpAddr> {
-        let mut known = Vec::new();
-        if let Some(neighbours) = &mut self.neighbours {
-            neighbours.changes(|change| {
-                if let NeighbourUpdate::Neighbour(ip, Some(_)) = change {
-                    known.push(ip);
-                }
-            });
-        }
-        known
-    }
-
     fn ip_of_peer(&self, way: &Way) -> Option<IpAddr> {
         ip_of(way.to.gids.get(way.pair?.theirs)?)
     }
@@ -191,7 +168,8 @@ impl Ways {
         let Some(attributes) = self.attributes(peer as usize, port) else {
             return;
         };
-        if !self.is_ready(peer as usize, port) {
+        let ip = self.ip_of_peer(&self.list[peer as usize]);
+        if !self.neighbours.is_ready(port, ip) {
             return;
         }
         let Some(domain) = &self.domain else { return };
@@ -199,37 +177,6 @@ impl Ways {
             self.list[peer as usize].is_made = true;
             self.retire(peer, Some(handle), now, tx);
         }
-    }
-
-    /// Whether the kernel needs to ask nobody; has it ask where it does.
-    fn is_ready(&mut self, peer: usize, port: &Port) -> bool {
-        let Some(ip) = self
-            .ip_of_peer(&self.list[peer])
-            .filter(|_| port.link == Link::Ethernet)
-        else {
-            return true;
-        };
-        if doorbell_inet::is_own(ip) {
-            return true;
-        }
-        let Some(hop) = next_hop(port, ip) else {
-            return false;
-        };
-        let Some(neighbours) = &self.neighbours else {
-            return false;
-        };
-        neighbours.query(hop);
-        if self.read().contains(&hop) {
-            return true;
-        }
-        if let Some(neighbours) = &self.neighbours {
-            neighbours.resolve(hop);
-        }
-        // Without the right to do that, a datagram has the kernel ask.
-        if let Some(socket) = self.socket.as_ref() {
-            let _ = socket.send_to(&[0], SocketAddr::new(ip, DISCARD));
-        }
-        false
     }
 
     /// Where frames to a peer go, by the port's table as it is now; `None` while our GID is not in it.
@@ -265,23 +212,4 @@ impl Ways {
 pub(super) fn published(port: &Port) -> Vec<Published> {
     let usable = port.gids.usable.iter().take(gid::PUBLISHED);
     usable.map(|entry| entry.published).collect()
-}
-
-/// The neighbour that packets to this address go to.
-fn next_hop(port: &Port, ip: IpAddr) -> Option<IpAddr> {
-    let name = format!("udp:{}", port.interface.as_deref()?).parse().ok()?;
-    let family = match ip {
-        IpAddr::V4(_) => doorbell_inet::Family::V4,
-        IpAddr::V6(_) => doorbell_inet::Family::V6,
-    };
-    let query = InterfaceQuery {
-        family,
-        ..InterfaceQuery::default()
-    };
-    let interface = Interface::find(&name, &query).ok()?;
-    match interface.next_hop(SocketAddr::new(ip, DISCARD)) {
-        Ok(NextHop::Gateway(gateway)) => Some(gateway),
-        Ok(NextHop::OnLink | NextHop::Local) => Some(ip),
-        Err(_) => None,
-    }
 }

@@ -1,0 +1,102 @@
+//! The neighbours of a port of Ethernet, for calls of the kernel that resolve one and wait for it.
+//!
+//! The kernel looks up a peer's hardware address while an address handle is made and while a queue pair is
+//! connected, and waits more than a second for one that does not answer. So its neighbour table is asked
+//! first, and has the answer before either call is made: asking waits for nothing.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+
+use doorbell_fabric::gid::Link;
+use doorbell_inet::{Interface, InterfaceQuery, KernelNeighbours, NeighbourUpdate, NextHop};
+
+use crate::ports::Port;
+
+/// The port that discards what it gets.
+const DISCARD: u16 = 9;
+
+/// The kernel's neighbours on a port's interface.
+pub(crate) struct Neighbours {
+    kernel: Option<KernelNeighbours>,
+    /// Has the kernel ask where it may not be told to.
+    socket: Option<UdpSocket>,
+}
+
+impl Neighbours {
+    /// Watches those of the port's interface, if it has one.
+    pub(crate) fn watch(port: &Port) -> Self {
+        let interface = port.interface.as_deref().and_then(doorbell_inet::index_of);
+        Self {
+            kernel: interface.and_then(|index| KernelNeighbours::watch(index).ok()),
+            socket: UdpSocket::bind("0.0.0.0:0")
+                .ok()
+                .filter(|socket| socket.set_nonblocking(true).is_ok()),
+        }
+    }
+
+    /// Readable when the kernel knows another neighbour.
+    pub(crate) fn news(&self) -> Option<&OwnedFd> {
+        self.kernel.as_ref().map(KernelNeighbours::socket)
+    }
+
+    /// The addresses that have become known.
+    pub(crate) fn read(&mut self) -> Vec<IpAddr> {
+        let mut known = Vec::new();
+        if let Some(kernel) = &mut self.kernel {
+            kernel.changes(|change| {
+                if let NeighbourUpdate::Neighbour(ip, Some(_)) = change {
+                    known.push(ip);
+                }
+            });
+        }
+        known
+    }
+
+    /// Whether a call of the kernel that needs the way to `ip` waits for nobody; has the kernel ask where it
+    /// does. `None` is the address of a peer that is reached without one.
+    pub(crate) fn is_ready(&mut self, port: &Port, ip: Option<IpAddr>) -> bool {
+        let Some(ip) = ip.filter(|_| port.link == Link::Ethernet) else {
+            return true;
+        };
+        if doorbell_inet::is_own(ip) {
+            return true;
+        }
+        let Some(hop) = next_hop(port, ip) else {
+            return false;
+        };
+        let Some(kernel) = &self.kernel else {
+            return false;
+        };
+        kernel.query(hop);
+        if self.read().contains(&hop) {
+            return true;
+        }
+        if let Some(kernel) = &self.kernel {
+            kernel.resolve(hop);
+        }
+        // Without the right to do that, a datagram has the kernel ask.
+        if let Some(socket) = self.socket.as_ref() {
+            let _ = socket.send_to(&[0], SocketAddr::new(ip, DISCARD));
+        }
+        false
+    }
+}
+
+/// The neighbour that packets to this address go to.
+fn next_hop(port: &Port, ip: IpAddr) -> Option<IpAddr> {
+    let name = format!("udp:{}", port.interface.as_deref()?).parse().ok()?;
+    let family = match ip {
+        IpAddr::V4(_) => doorbell_inet::Family::V4,
+        IpAddr::V6(_) => doorbell_inet::Family::V6,
+    };
+    let query = InterfaceQuery {
+        family,
+        ..InterfaceQuery::default()
+    };
+    let interface = Interface::find(&name, &query).ok()?;
+    match interface.next_hop(SocketAddr::new(ip, DISCARD)) {
+        Ok(NextHop::Gateway(gateway)) => Some(gateway),
+        Ok(NextHop::OnLink | NextHop::Local) => Some(ip),
+        Err(_) => None,
+    }
+}
