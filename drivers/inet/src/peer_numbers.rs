@@ -2,7 +2,7 @@
 
 /// Numbers of peers, from zero on. Those of forgotten peers are given out again, so that a table is never
 /// longer than there were peers at one time.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct PeerNumbers {
     next: u32,
     free: Vec<u32>,

@@ -21,15 +21,23 @@
 //! | `nearest` | names that mean nothing here, and which name was meant |
 //! | `neighbour` | whether a call of the kernel would wait for a peer's hardware address |
 //! | `ud` | datagrams |
+//! | `cm` | how two rails agree on the queue pairs of a connection, without a device |
 //! | `rc` | messages over reliable connections |
 //!
 //! Reference: verbs; InfiniBand Architecture Specification, volume 1; RoCE v2 annex (A17).
 #![deny(unsafe_code)]
 
 mod address;
+#[cfg_attr(
+    not(test),
+    allow(dead_code, unused_imports, reason = "the rail of connections drives it")
+)]
+mod cm;
 mod config;
 mod discover;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod gid;
 pub mod inspect;
 mod name;
@@ -51,3 +59,7 @@ pub use nearest::name_error;
 pub use ports::Tree;
 pub use rc::RcStats;
 pub use ud::{QueueSizes, ReceiveCounts, SendCounts, UdRail, UdRx, UdStats, UdTx};
+
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: doorbell_testing::alloc::Counting = doorbell_testing::alloc::Counting;

@@ -21,6 +21,7 @@ mod ways;
 
 pub(crate) use rail::ESTIMATE;
 pub use rail::{QueueSizes, UdRail, UdStats};
+pub(crate) use rx::{From, Source};
 pub use rx::{ReceiveCounts, UdRx};
 pub use tx::{SendCounts, UdTx};
 

@@ -5,13 +5,10 @@ use doorbell_fabric::message::{Arrivals, Body, Inbound, Message, OpError, OpId, 
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 use doorbell_sim::conformance::Pair;
-use doorbell_testing::alloc::{self, Counting};
+use doorbell_testing::alloc;
 
 use super::{Rc1, connected};
 use crate::sys::model;
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Counts the messages that are shown.
 struct Count(u64);
