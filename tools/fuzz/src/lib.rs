@@ -25,6 +25,8 @@
 //! | [`vic`] | the model of a VIC, by its clients and the wire | rings stay inside of their bounds; no function writes what is another's |
 //! | [`lane`] | both ends of a lane in shared memory, by the other one | no index is believed that cannot be |
 //! | [`acm_mad`] | a resolver of addresses, by all hosts on its network | questions end once, by their bound; tables are bounded; without the key nothing is learned |
+//! | [`verbs_contact`] | two contacts of rails over connections, by an attacker between them | both ends report one life; in the end there is one connection |
+//! | [`verbs_address`] | the reader of what rails over queue pairs publish | what is accepted is written as it was read |
 //! | [`hotel`] | the timers, by their owner | they do what a plain model does |
 #![forbid(unsafe_code)]
 
@@ -50,6 +52,8 @@ pub mod pml_peer;
 pub mod pml_windows;
 pub mod portals_ni;
 mod script;
+pub mod verbs_address;
+pub mod verbs_contact;
 pub mod vic;
 mod wire;
 pub mod xdp_receive;
