@@ -1,8 +1,8 @@
 //! Pending callers: frames of connections that are not open here are dropped, and their ids noted where they
 //! may begin something.
 //!
-//! Both ends derive the id of a connection from the job's key, their addresses and their incarnations. Nothing
-//! here was checked: the MAC of a frame needs the peer.
+//! Both ends derive the id of a connection from the job's key, their addresses and their incarnations.
+//! Nothing here was checked: the MAC of a frame needs the peer.
 
 use doorbell_fabric::datagram::Datagram;
 use doorbell_fabric::memory::SharedBytes;

@@ -1,8 +1,8 @@
 //! The neighbours of a port of Ethernet, for calls of the kernel that resolve one and wait for it.
 //!
 //! The kernel looks up a peer's hardware address while an address handle is made and while a queue pair is
-//! connected, and waits more than a second for one that does not answer. So its neighbour table is asked
-//! first, and has the answer before either call is made: asking waits for nothing.
+//! connected, and waits more than a second for one that does not answer. So its neighbour table is
+//! queried first, and has the answer before either call is made: the query waits for nothing.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ const DISCARD: u16 = 9;
 /// The kernel's neighbours on a port's interface.
 pub(crate) struct Neighbours {
     kernel: Option<KernelNeighbours>,
-    /// Has the kernel ask where it may not be told to.
+    /// Makes the kernel resolve an address without the right to request that.
     socket: Option<UdpSocket>,
 }
 
@@ -52,8 +52,8 @@ impl Neighbours {
         known
     }
 
-    /// Whether a call of the kernel that needs the way to `ip` waits for nobody; has the kernel ask where it
-    /// does. `None` is the address of a peer that is reached without one.
+    /// Whether a call of the kernel that needs the way to `ip` would return at once; where it would wait, the
+    /// kernel begins to resolve the address. `None` is the address of a peer that is reached without one.
     pub(crate) fn is_ready(&mut self, port: &Port, ip: Option<IpAddr>) -> bool {
         let Some(ip) = ip.filter(|_| port.link == Link::Ethernet) else {
             return true;
@@ -74,7 +74,7 @@ impl Neighbours {
         if let Some(kernel) = &self.kernel {
             kernel.resolve(hop);
         }
-        // Without the right to do that, a datagram has the kernel ask.
+        // Without the right to do that, a datagram makes the kernel resolve it.
         if let Some(socket) = self.socket.as_ref() {
             let _ = socket.send_to(&[0], SocketAddr::new(ip, DISCARD));
         }

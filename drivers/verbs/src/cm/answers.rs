@@ -224,7 +224,7 @@ impl Contact {
         self.arm(index, due);
     }
 
-    /// The queue pairs of an attempt that concerned nobody above go, and its epoch with them.
+    /// The queue pairs of an attempt that no layer above has seen go, and its epoch with them.
     fn discard(&mut self, index: u32) {
         let Some(peer) = self.peer(index) else {
             return;
@@ -238,8 +238,8 @@ impl Contact {
         }
     }
 
-    /// What is under way is over. It is reported where it was up, or wanted, and there is a `reason`; the peer
-    /// learns of it by `farewell`.
+    /// What is under way is over. It is reported where it was up, or wanted, and there is a `reason`; the
+    /// peer learns of it by `farewell`.
     pub(super) fn finish(&mut self, index: u32, reason: Option<DownReason>, farewell: Farewell) {
         self.end(index, reason);
         if let Some(peer) = self.peer(index) {
@@ -301,7 +301,7 @@ impl Contact {
         self.reply_refusal(index);
     }
 
-    /// No connection is made, and the rail is told why.
+    /// No connection is made, and an event gives the rail the reason.
     pub(super) fn end_refused(&mut self, index: u32, refusal: Refusal, by_us: bool) {
         let Some(peer) = self.peer(index) else {
             return;

@@ -28,7 +28,7 @@ pub(super) const FAREWELL: Duration = Duration::from_secs(5);
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ContactConfig {
-    /// A peer that was called and does not come further for so long is given up.
+    /// After this long without progress, a peer that was called is given up.
     pub(crate) patience: Duration,
     /// A size that has not passed after this does not pass.
     pub(crate) proof: Duration,
@@ -78,7 +78,7 @@ pub(crate) struct Contact {
 }
 
 impl Contact {
-    /// Nobody is open yet. `None` where our own address has an MTU that there is not.
+    /// No peer is open yet. `None` where our own address has an MTU that there is not.
     pub(crate) fn new(config: ContactConfig, local: Local) -> Option<Self> {
         Some(Self {
             config,
@@ -204,7 +204,7 @@ impl Contact {
         self.events.pop_front()
     }
 
-    /// The totals.
+    /// Returns the totals so far.
     pub(crate) fn counts(&self) -> &ContactCounts {
         &self.counts
     }
@@ -290,7 +290,7 @@ impl Contact {
         }
     }
 
-    /// Forgets a peer, which is told so. Its number is free at [`Event::Released`].
+    /// Forgets a peer, to which a farewell is sent. Its number is free at [`Event::Released`].
     pub(crate) fn forget(&mut self, peer: PeerIndex, now: Time) {
         self.now = now;
         let index = peer.0;
@@ -307,7 +307,7 @@ impl Contact {
         }
     }
 
-    /// Tells a peer without a connection that none follows. Whether there is anything to tell it.
+    /// Reports to a peer without a connection that none follows. `false`: it needs no report.
     fn says_closed(&mut self, index: u32) -> bool {
         let Some(peer) = self.peer(index) else {
             return false;
@@ -320,7 +320,7 @@ impl Contact {
         true
     }
 
-    /// Ends everything: peers are told so. Whether all of them know, or `now` is after the time for it.
+    /// Ends everything, with a farewell to each peer in contact. Whether all of them know, or had the time.
     pub(crate) fn close(&mut self, now: Time) -> bool {
         self.now = now;
         if !std::mem::replace(&mut self.is_closing, true) {
@@ -336,7 +336,7 @@ impl Contact {
         self.peers.iter().flatten().all(is_done)
     }
 
-    /// The MTU of our port is another one: connections with a greater one are made anew.
+    /// The MTU of our port is another one: connections with a greater one are made again.
     pub(crate) fn set_mtu(&mut self, mtu: Mtu, now: Time) {
         self.now = now;
         self.mtu = mtu;

@@ -10,9 +10,9 @@ pub(crate) enum Drop {
     Long,
     /// It has another version of the layout.
     Version,
-    /// A field has a value that cannot be, or claims what was never said.
+    /// A field has a value that cannot be, or claims what was never sent.
     Malformed,
-    /// It is of nobody who is open here: a stranger's, if it calls.
+    /// Its sender is not open here: a stranger, if it calls.
     Stranger,
     /// It is for another life of this process, or from another one of the peer's.
     OtherLife,
@@ -49,7 +49,7 @@ impl Drop {
 /// The totals of a rail's contact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ContactCounts {
-    /// Frames sent.
+    /// How many frames were sent.
     pub(crate) sent: u64,
     /// Frames received and understood.
     pub(crate) received: u64,

@@ -1,5 +1,5 @@
-//! When each peer is due: a heap, which does not allocate for what is set again and again. A peer's own record
-//! has the time that holds; what is in the heap beside it is passed over.
+//! When each peer is due: a heap, which does not allocate for what is set again and again. A peer's own
+//! record has the time that holds; what is in the heap beside it is passed over.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -27,7 +27,7 @@ impl Deadlines {
         self.heap.push(Reverse((at, peer)));
     }
 
-    /// Takes the first entry that is due. Whether it holds is for its peer to tell.
+    /// Takes the first entry that is due. Whether it holds follows from its peer's record.
     pub(crate) fn due(&mut self, now: Time) -> Option<(Time, u32)> {
         let Reverse(first) = *self.heap.peek()?;
         if first.0 > now {

@@ -1,4 +1,4 @@
-//! What contact asks of the rail, and reports to it.
+//! What contact requests of the rail, and reports to it.
 
 use std::fmt;
 
@@ -94,7 +94,7 @@ pub(crate) struct Connect {
     /// The GIDs, ours and theirs.
     pub(crate) gids: GidPair,
     pub(crate) mtu: Mtu,
-    /// Our partition.
+    /// The key of our partition.
     pub(crate) partition: u16,
 }
 
@@ -116,7 +116,7 @@ pub(crate) enum Event {
         mtu: Mtu,
         diagnosis: Option<Diagnosis>,
     },
-    /// The queue pairs of an attempt are not needed any more: it never came up, which concerns nobody above.
+    /// The queue pairs of an attempt are not needed any more: no layer above has seen it.
     Discard(Attempt),
     /// The connection is over, or the peer that was called did not answer; its queue pairs go.
     Down(Attempt, DownReason),

@@ -175,7 +175,7 @@ impl Pair {
         let end = &mut self.ends[end & 1];
         let before = end.contact.counts().received;
         end.contact.receive(&from, bytes, self.now);
-        assert_eq!(end.contact.counts().received, before, "nobody has the key");
+        assert_eq!(end.contact.counts().received, before, "no stranger has the key");
         self.settle();
     }
 

@@ -17,17 +17,18 @@
 //! connection at most. A frame reports its sender's phase, its sender's epoch, and the latest epoch of the
 //! receiver that the sender knows. From that follow all rules:
 //!
-//! * **Epochs only grow.** A frame of a lower one than the latest known is old, and dropped. One of a higher one
-//!   means that its sender has given up whatever it had before: a connection to that ends here too.
+//! * **Epochs only grow.** A frame of a lower one than the latest known is old, and dropped. One of a higher
+//!   one means that its sender has given up whatever it had before: a connection to that ends here too.
 //! * **Numbers are taken only from a frame that names our present epoch.** So both ends connect for the same
-//!   two epochs or not at all, whatever is lost, repeated or reordered, and whoever calls first. The sum of
-//!   both is the life of the connection ([`Life`](doorbell_fabric::event::Life)).
-//! * **Who waits asks.** Repetitions, with back-off, have `ask` set and are answered once, by what the receiver
-//!   has to report; answers ask for nothing. So there is no storm, and the last frame need not arrive.
-//! * **An end without a connection reports GONE** to whoever asks, and repeats it after it has lost one, until
-//!   the peer knows: so no end stays half open.
-//! * **Both sizes are proved** over the connection itself, by each end in its direction. Where 8 bytes pass and
-//!   the MTU does not, that end begins a new epoch with the next smaller one.
+//!   two epochs or not at all, whatever is lost, repeated or reordered, and whichever end calls first. The
+//!   sum of both is the life of the connection ([`Life`](doorbell_fabric::event::Life)).
+//! * **An end that waits requests.** Repetitions, with back-off, have `ask` set and are answered once, by
+//!   what the receiver has to report; answers request nothing. So there is no storm, and the last frame need
+//!   not arrive.
+//! * **An end without a connection reports GONE** to a peer that requests, and repeats it after it has lost
+//!   one, until the peer knows: so no end stays half open.
+//! * **Both sizes are proved** over the connection itself, by each end in its direction. Where 8 bytes pass
+//!   and the MTU does not, that end begins a new epoch with the next smaller one.
 //! * **A peer that was forgotten and opened again** begins a new term, in front of the epoch. The other end
 //!   finds its peer closed, and the call waits until it has forgotten it, too, as a stranger's does.
 //!

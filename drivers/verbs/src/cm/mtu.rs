@@ -7,7 +7,7 @@ use std::fmt;
 pub(crate) struct Mtu(u8);
 
 impl Mtu {
-    /// The smallest.
+    /// The smallest of them, 256 bytes.
     pub(crate) const LEAST: Self = Self(1);
 
     /// The size of this number: 1 for 256 bytes, up to 5 for 4,096.
@@ -23,7 +23,7 @@ impl Mtu {
         self.0
     }
 
-    /// Its bytes.
+    /// Returns its bytes.
     pub(crate) const fn bytes(self) -> usize {
         128 << self.0
     }
@@ -37,9 +37,9 @@ impl Mtu {
 /// The size of a message that proves a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
-    /// Eight bytes.
+    /// A message of eight bytes.
     Small,
-    /// The path MTU.
+    /// A message of the path MTU.
     Full,
 }
 

@@ -105,7 +105,7 @@ pub(crate) enum Phase {
     Proving,
     /// Both have passed; whether the peer's have is not known.
     Proved,
-    /// Messages pass.
+    /// The connection carries messages.
     Up,
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct Effort {
     pub(crate) called_by_peer: bool,
     /// Attempts that failed.
     failed: u8,
-    /// Whether our rail wants the connection, and is to be told when there is none.
+    /// Whether our rail wants the connection, and gets an event when there is none.
     pub(crate) wanted: bool,
     /// The largest MTU that has not failed.
     pub(crate) most: Mtu,
@@ -157,7 +157,7 @@ impl Effort {
         }
     }
 
-    /// The connection came further: repetitions begin anew, and patience does where nothing failed yet.
+    /// The connection came further: repetitions start over, and patience does where nothing failed yet.
     pub(crate) fn progress(&mut self, now: Time) {
         self.wait = FIRST;
         if self.failed == 0 {
@@ -221,7 +221,7 @@ pub(crate) struct Peer {
     pub(crate) phase: Phase,
     pub(crate) effort: Option<Box<Effort>>,
     pub(crate) pending: Pending,
-    /// Why there is no connection, for those that ask.
+    /// Why there is no connection, for peers that request a report.
     pub(crate) farewell: Farewell,
     pub(crate) refusal: Option<Refusal>,
     /// Something of the peer has arrived.
@@ -230,7 +230,7 @@ pub(crate) struct Peer {
     pub(crate) used: bool,
     /// Nothing follows: the peer has closed, or its numbers have ended.
     pub(crate) over: bool,
-    /// It was forgotten, and is told so.
+    /// It was forgotten, and gets a farewell.
     pub(crate) leaving: bool,
 }
 

@@ -33,7 +33,7 @@ impl Contact {
         self.handle(index, &frame)
     }
 
-    /// A frame of nobody who is open here. Where all have one key, those without it are no strangers.
+    /// A frame of a sender that is not open here. Where all have one key, those without it are no strangers.
     fn take_stranger(&mut self, frame: &Frame, bytes: &[u8]) -> Drop {
         let known = self.key.as_ref().filter(|_| !self.has_own_keys);
         if known.is_some_and(|key| !wire::holds(key, bytes)) {
@@ -58,7 +58,7 @@ impl Contact {
         if frame.from != peer.incarnation {
             return Err(Drop::OtherLife);
         }
-        // It was never said.
+        // It was never sent.
         if frame.yours > peer.ours {
             return Err(Drop::Malformed);
         }
@@ -108,8 +108,8 @@ impl Contact {
         }
     }
 
-    /// A frame of a peer with which nothing follows. Where it has forgotten us and calls again, the call waits
-    /// until we have, too.
+    /// A frame of a peer with which nothing follows. Where it has forgotten us and calls again, the call
+    /// waits until we have, too.
     fn take_after_end(&mut self, index: u32, frame: &Frame, is_next_term: bool) -> Drop {
         let Some(peer) = self.peer(index) else {
             return Drop::Over;

@@ -74,7 +74,7 @@ impl Contact {
         }
     }
 
-    /// Answers a peer that asks.
+    /// Answers a peer that requests a report.
     pub(super) fn reply(&mut self, index: u32) {
         if !matches!(self.phase(index), Phase::Making | Phase::Resting) {
             self.enqueue(index, false, false);
@@ -97,7 +97,7 @@ impl Contact {
         }
     }
 
-    /// A peer is due at `at`, which its effort says too.
+    /// A peer is due at `at`, which its effort has, too.
     pub(super) fn arm(&mut self, index: u32, at: Time) {
         let peers = &self.peers;
         let holds = |index: u32, at: Time| {
@@ -124,7 +124,7 @@ impl Contact {
         None
     }
 
-    /// What a peer is told, by what holds when the frame leaves.
+    /// What is reported to a peer: what holds when the frame leaves.
     fn take_frame(&mut self, index: u32) -> Option<Frame> {
         let (from, partition, port) = (self.local.incarnation, self.local.address.partition, self.mtu);
         let is_closing = self.is_closing;
@@ -152,7 +152,7 @@ impl Contact {
     }
 }
 
-/// What a peer is told: by the phase, or why there is no connection.
+/// What is reported to a peer: the phase, or why there is no connection.
 fn report(peer: &Peer, refusal: Option<Refusal>, is_closing: bool) -> Option<(Kind, u8)> {
     if let Some(refusal) = refusal {
         return Some((Kind::Refused, refusal as u8));

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `link` is the id of the direction, `from` and `to` are the incarnations of both ends, `ours` and `yours`
-//! their epochs: the sender's, and what it knows of the receiver's.
+//! their epochs: the sender's, and the receiver's as it knows it.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -36,7 +36,7 @@ fn both_call_and_there_is_one_connection() {
 }
 
 #[test]
-fn a_connection_that_dies_is_told_the_peer_and_the_next_is_later() {
+fn a_connection_that_dies_is_reported_to_the_peer_and_the_next_is_later() {
     let mut world = up();
     let now = world.now;
     world.ends[0].die(DownReason::Silent, now);
@@ -209,7 +209,7 @@ fn a_rail_that_waits_for_a_neighbour_goes_on_when_it_is_there() {
 #[test]
 fn ends_with_other_tables_of_gids_refuse_each_other() {
     let mut world = World::new();
-    // The first end was told of another list than the second has published.
+    // The first end has another list than the second has published.
     let mut other = local(2, 2);
     other.address.gids.insert(0, published(9));
     world.ends[1].contact = contact(other);
@@ -262,7 +262,7 @@ fn a_peer_that_is_forgotten_and_opened_again_is_a_fresh_one_at_both_ends() {
     world.ends[0].clear();
     world.ends[0].open(&address);
     assert_ne!(world.ends[0].peer, old, "the old one has not left yet");
-    // Its farewells are lost: the fresh call tells.
+    // Its farewells are lost: the fresh call reports it.
     world.settle();
     world.net.clear();
     world.call(0);

@@ -155,7 +155,7 @@ fn a_peer_with_the_key_can_only_harm_its_own_connection() {
             let now = world.now;
             let to = lie.to;
             world.ends[to].contact.receive(&lie.from, &lie.bytes, now);
-            // The rail does what it is asked for; nothing panics, and queue pairs are made one after the other.
+            // The rail does what is requested; nothing panics, and queue pairs are made one by one.
             while world.ends[to].work(now) {}
             kept.append(&mut world.net);
             kept.truncate(50);

@@ -1,5 +1,5 @@
-//! Random schedules: loss, repetition, reordering, calls, deaths and revivals at both ends, and lives that both
-//! report alike.
+//! Random schedules: loss, repetition, reordering, calls, deaths and revivals at both ends, and lives that
+//! both report alike.
 
 use doorbell_testing::Random;
 

@@ -1,5 +1,5 @@
-//! All schedules up to a depth: every frame may be delivered, kept for later, delivered and kept (repeated), or
-//! lost, and every timer may run first.
+//! All schedules up to a depth: every frame may be delivered, kept for later, delivered and kept (repeated),
+//! or lost, and every timer may run first.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -96,7 +96,7 @@ fn walk(first: World, steps: usize, most: usize) -> usize {
         }
     }
     for mut world in layer {
-        // From everywhere a connection comes about once somebody wants it.
+        // From everywhere a connection comes about once one end wants it.
         world.call(0);
         world.run_up();
     }
