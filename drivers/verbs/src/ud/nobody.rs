@@ -8,8 +8,9 @@ use doorbell_fabric::gid::Link;
 use doorbell_fabric::rail::Rail as _;
 
 use super::UdRail;
-use crate::address::{PAIR_MOST, UdAddress};
+use crate::address::{PAIR_MOST, PortAddress};
 use crate::gid::{Gid, Published};
+use crate::name::Service;
 
 impl UdRail {
     /// Returns an address at the host with this IP address, for a datagram that no process takes; `None` on
@@ -17,7 +18,7 @@ impl UdRail {
     #[must_use]
     pub fn nobody_at(&self, host: IpAddr) -> Option<RailAddress> {
         let own = self.address();
-        let own = UdAddress::parse(own.native_of("verbs")?).ok()?;
+        let own = PortAddress::parse(own.native_of("verbs")?, Service::Datagrams).ok()?;
         if own.link != Link::Ethernet {
             return None;
         }
@@ -28,7 +29,7 @@ impl UdRail {
         let alike = |published: &Published| Published { gid, ..*published };
         let mut gids: Vec<Published> = own.gids.iter().map(alike).collect();
         gids.dedup_by_key(|published| published.kind);
-        let nobody = UdAddress {
+        let nobody = PortAddress {
             pairs: [PAIR_MOST - 1, PAIR_MOST - 2],
             gids,
             ..own

@@ -75,7 +75,7 @@ impl UdStats {
 }
 
 /// The sizes of a channel's queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueSizes {
     /// Frames that can wait to be sent.
     pub sends: usize,
@@ -244,7 +244,8 @@ impl UdRail {
         }
     }
 
-    /// The queue pair of the data channel: what was requested, and what the device granted.
+    /// The queue pair of the data channel: what was requested, and what the device granted; nothing when it
+    /// is gone.
     #[must_use]
     pub fn queues(&self) -> [QueueSizes; 2] {
         let wanted = QueueSizes {
@@ -252,13 +253,13 @@ impl UdRail {
             receives: self.config.receive,
             inline: open::INLINE.min(self.capabilities.limits.message),
         };
-        let granted = self.pairs[1].granted();
-        let granted = QueueSizes {
+        let granted = self.device.as_ref().map(|device| device.pairs[1].granted());
+        let granted = granted.map(|granted| QueueSizes {
             sends: granted.sends,
             receives: granted.receives,
             inline: granted.inline,
-        };
-        [wanted, granted]
+        });
+        [wanted, granted.unwrap_or_default()]
     }
 
     /// Whether frames to a peer are sent.
