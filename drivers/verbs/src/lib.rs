@@ -20,6 +20,8 @@
 //! | `name`, `config` | names and settings |
 //! | `nearest` | names that mean nothing here, and which name was meant |
 //! | `neighbour` | whether a call of the kernel would wait for a peer's hardware address |
+//! | `source` | where a datagram comes from |
+//! | `ways` | address handles of peers |
 //! | `ud` | datagrams |
 //! | `cm` | how two rails agree on the queue pairs of a connection, without a device |
 //! | `rc` | messages over reliable connections |
@@ -28,10 +30,6 @@
 #![deny(unsafe_code)]
 
 mod address;
-#[cfg_attr(
-    not(test),
-    allow(dead_code, unused_imports, reason = "the rail of connections drives it")
-)]
 mod cm;
 mod config;
 mod discover;
@@ -44,12 +42,12 @@ mod name;
 mod nearest;
 mod neighbour;
 mod ports;
+mod rc;
+mod source;
 #[allow(unsafe_code)]
 mod sys;
-// Its rail is opened where its contact is made.
-#[cfg_attr(not(test), allow(dead_code))]
-mod rc;
 mod ud;
+mod ways;
 
 pub use config::VerbsConfig;
 pub use discover::VerbsDriver;
@@ -57,7 +55,7 @@ pub use error::VerbsError;
 pub use name::{PortName, Service};
 pub use nearest::name_error;
 pub use ports::Tree;
-pub use rc::RcStats;
+pub use rc::{RcRail, RcStats};
 pub use ud::{QueueSizes, ReceiveCounts, SendCounts, UdRail, UdRx, UdStats, UdTx};
 
 #[cfg(test)]

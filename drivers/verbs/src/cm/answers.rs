@@ -143,6 +143,7 @@ impl Contact {
             gids: way.gids,
             mtu: way.effort.agreed(),
             partition,
+            life: way.life,
         };
         self.wait_on(index);
         self.events.push_back(Event::Connect(connect));
@@ -180,7 +181,7 @@ impl Contact {
         self.events.push_back(event);
     }
 
-    /// Where eight bytes pass and the MTU does not, the next smaller one is tried, with fresh queue pairs.
+    /// Where a short message passes and the MTU does not, the next smaller one is tried, with fresh queue pairs.
     pub(super) fn fall_or_rest(&mut self, index: u32) {
         let now = self.now;
         let Some(way) = self.under_way(index) else {

@@ -176,6 +176,11 @@ impl Contact {
         [key.link(us, them), key.link(them, us)]
     }
 
+    /// Our epoch as a process: peers pass it to `open`.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.local.incarnation
+    }
+
     /// By which name the peer at this address calls, if it has no key of its own.
     pub(crate) fn caller(
         &self,

@@ -96,6 +96,8 @@ pub(crate) struct Connect {
     pub(crate) mtu: Mtu,
     /// The key of our partition.
     pub(crate) partition: u16,
+    /// The number of the connection that it becomes.
+    pub(crate) life: Life,
 }
 
 /// What the rail has to do, or to know.
@@ -106,7 +108,7 @@ pub(crate) enum Event {
     /// Connect them, once nothing has to be waited for, and answer by
     /// [`Contact::connected`](super::Contact::connected).
     Connect(Connect),
-    /// Send a message of 8 bytes and one of the MTU over the connection, and report each that was
+    /// Send a short message and one of the MTU over the connection, and report each that was
     /// acknowledged by [`Contact::passed`](super::Contact::passed).
     Prove(Attempt, Mtu),
     /// The connection carries messages.

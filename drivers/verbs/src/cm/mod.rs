@@ -8,7 +8,7 @@
 //!              ◄─────────── ANSWER 0, yours 0: numbers of B ─ Connected
 //!   Connect … connected
 //!   Connected  ── ANSWER 0, yours 0 ───────────────────────►
-//!   Proving    ◄═ 8 bytes and one MTU, over the connection ═► Proving
+//!   Proving    ◄═ few bytes and one MTU, over the connection ═► Proving
 //!   Proved     ── READY ────────────► ◄──────────── READY ──  Proved
 //!   Up, life 0 + 0                                            Up, life 0 + 0
 //! ```
@@ -27,7 +27,7 @@
 //!   not arrive.
 //! * **An end without a connection reports GONE** to a peer that requests, and repeats it after it has lost
 //!   one, until the peer knows: so no end stays half open.
-//! * **Both sizes are proved** over the connection itself, by each end in its direction. Where 8 bytes pass
+//! * **Both sizes are proved** over the connection itself, by each end in its direction. Where few bytes pass
 //!   and the MTU does not, that end begins a new epoch with the next smaller one.
 //! * **A peer that was forgotten and opened again** begins a new term, in front of the epoch. The other end
 //!   finds its peer closed, and the call waits until it has forgotten it, too, as a stranger's does.

@@ -37,7 +37,7 @@ impl Mtu {
 /// The size of a message that proves a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
-    /// A message of eight bytes.
+    /// A short message.
     Small,
     /// A message of the path MTU.
     Full,

@@ -14,8 +14,7 @@ use super::mtu::Mtu;
 use super::wire::{GidPair, Kind, Numbers, Terms};
 use crate::gid::{self, Gid, PUBLISHED};
 
-/// Where a frame comes from: the queue pair, and the GID or LID of its port.
-pub(crate) use crate::ud::{From, Source};
+pub(crate) use crate::source::{From, Source};
 
 /// Where a peer's frames go, and where they come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +133,7 @@ pub(crate) struct Effort {
     pub(crate) theirs: Option<Terms>,
     /// The furthest that the peer reported.
     pub(crate) seen: Option<Kind>,
-    /// Whether the message of eight bytes has passed, and that of the MTU.
+    /// Whether the short message has passed, and that of the MTU.
     pub(crate) passed: [bool; 2],
 }
 

@@ -9,14 +9,18 @@ use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::{Body, MsgId, OpId, PeerIndex, Refused};
 use doorbell_fabric::time::Time;
 use rustc_hash::FxHashMap;
+use zerocopy::IntoBytes;
+use zerocopy::little_endian::{U16, U32, U64};
 
-use super::head::{HEAD, LENGTH};
-use super::hello::{Hello, Route};
+use super::head::{HEAD, Head, LENGTH, PROOF};
+use super::hello::{FEWEST_CREDITS, Hello, Route};
 use super::inbox::Inbox;
 use super::link::{DEPTH, Ended, FIRST_CREDITS, LINE, Link, Posted, Retries, State};
 use super::outbox::{Far, Outbox, Pool};
 use super::regions::Regions;
 use super::slots::Slots;
+use crate::cm::Size;
+use crate::config::VerbsConfig;
 use crate::error::VerbsError;
 use crate::sys::{
     Channel, Completions, Domain, Open, Poster, Registered, ReliablePair, ReliableSizes, SharedQueue, Wc,
@@ -29,6 +33,15 @@ const BATCH: usize = 16;
 const MOST_FENCES: usize = 64;
 /// How often the device is looked at.
 const LOOK: Duration = Duration::from_millis(20);
+/// The longest message that proves a connection: the largest path MTU.
+const PROOF_MOST: usize = 4096;
+/// What such messages begin with.
+const PROOF_HEAD: Head = Head {
+    consumed: U64::ZERO,
+    granted: U32::ZERO,
+    count: U16::ZERO,
+    flags: U16::new(PROOF),
+};
 /// A request that has not ended after this time never will.
 const STALLED: Duration = Duration::from_secs(1);
 
@@ -71,6 +84,19 @@ impl Default for Sizes {
 }
 
 impl Sizes {
+    /// Those of a configuration.
+    pub(crate) fn of(config: &VerbsConfig) -> Self {
+        Self {
+            sends: config.send,
+            ..Self::default()
+        }
+    }
+
+    /// Bytes of memory that a rail locks at most, besides what contact has.
+    pub(crate) fn locked(&self) -> usize {
+        (self.sends + self.receives.1) * self.slot + self.peers * LINE + PROOF_MOST
+    }
+
     /// The longest message.
     pub(crate) fn message(&self) -> usize {
         self.slot - HEAD - LENGTH
@@ -119,6 +145,17 @@ pub(crate) enum Stage {
     Open,
     /// It is down.
     Down,
+}
+
+/// How a connection that is being made has come further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Something has come over it: the other end is connected.
+    Established,
+    /// What proves that this size passes was acknowledged.
+    Passed(Size),
+    /// A message of the layer above has come: the other end is up.
+    Heard,
 }
 
 /// What the rail keeps of a peer.
@@ -200,10 +237,12 @@ pub(crate) struct Core {
     /// Peers that need a connection; connections that have ended, for their peers to learn.
     pub(crate) wanted: VecDeque<u32>,
     pub(crate) ended: VecDeque<(u32, DownReason)>,
+    /// What has become of connections that are being made.
+    pub(crate) steps: VecDeque<(u32, Step)>,
     pub(crate) events: VecDeque<RailEvent>,
     /// Fences that have ended.
     pub(crate) fences: VecDeque<OpId>,
-    pub(crate) port: (u8, u16, u8),
+    pub(crate) port: (u8, u16),
     pub(crate) sizes: Sizes,
     pub(crate) stats: RcStats,
     pub(crate) now: Time,
@@ -212,36 +251,43 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Makes the queues and the memory of a rail, on a port with its partition's place and its MTU's number.
+    /// Makes the queues and the memory of a rail, on a port with its partition's place.
     ///
     /// # Errors
     /// If the system refuses a step.
-    pub(crate) fn new(open: &Arc<Open>, port: (u8, u16, u8), sizes: Sizes) -> Result<Self, VerbsError> {
+    pub(crate) fn new(
+        domain: &Arc<Domain>,
+        channel: &Arc<Channel>,
+        open: &Arc<Open>,
+        port: (u8, u16),
+        sizes: Sizes,
+    ) -> Result<Self, VerbsError> {
         let memory = |bytes: usize| {
             Region::new(bytes).map_err(|error| VerbsError::Nonsense {
                 device: open.name().to_owned(),
                 what: error.to_string(),
             })
         };
-        let domain = Domain::new(open)?;
-        let channel = Channel::new(open)?;
         let entries = 4 * DEPTH.max(sizes.sends);
-        let sent = Completions::new(&channel, entries)?;
-        let received = Completions::new(&channel, sizes.receives.1)?;
-        let slots = Slots::new(&domain, sizes.slot, sizes.receives)?;
-        let pool = Registered::new(&domain, &memory(sizes.sends * sizes.slot)?)?;
-        let lines = Registered::new(&domain, &memory(sizes.peers * LINE)?)?;
+        let sent = Completions::new(channel, entries)?;
+        let received = Completions::new(channel, sizes.receives.1)?;
+        let slots = Slots::new(domain, sizes.slot, sizes.receives)?;
+        let pool = Registered::new(domain, &memory(sizes.sends * sizes.slot)?)?;
+        // Behind the lines lie the bytes that prove connections.
+        let lines = memory(sizes.peers * LINE + PROOF_MOST)?;
+        lines.write(sizes.peers * LINE, PROOF_HEAD.as_bytes());
+        let lines = Registered::new(domain, &lines)?;
         Ok(Self {
             peers: Vec::new(),
             by_pair: FxHashMap::default(),
             inbox: Inbox::default(),
             slots,
             pool: Pool::new(pool, sizes.slot),
-            regions: Regions::new(&domain),
+            regions: Regions::new(domain),
             sent,
             received,
             lines,
-            domain,
+            domain: Arc::clone(domain),
             open: Arc::clone(open),
             next_look: Time::ZERO,
             entries,
@@ -253,6 +299,7 @@ impl Core {
             owed: Vec::new(),
             wanted: VecDeque::new(),
             ended: VecDeque::new(),
+            steps: VecDeque::new(),
             events: VecDeque::new(),
             fences: VecDeque::new(),
             port,
@@ -276,6 +323,31 @@ impl Core {
         Some(index as u32)
     }
 
+    /// Forgets what a peer has had: its number is another one's from then on.
+    pub(crate) fn forget(&mut self, index: u32) {
+        if self.peers[index as usize].stage != Stage::Down {
+            self.bury(index);
+        }
+        self.discard(index);
+        let is_other = |event: &RailEvent| event.scope != Scope::Peer(PeerIndex(index));
+        self.events.retain(is_other);
+        let peer = &mut self.peers[index as usize];
+        *peer = Peer {
+            stage: Stage::Down,
+            is_dirty: peer.is_dirty,
+            is_active: peer.is_active,
+            is_owed: peer.is_owed,
+            ..Peer::new()
+        };
+    }
+
+    /// A peer of a number that is free.
+    pub(crate) fn renew(&mut self, index: u32) {
+        if let Some(peer) = self.peers.get_mut(index as usize) {
+            peer.stage = Stage::Fresh;
+        }
+    }
+
     pub(crate) fn report(&mut self, index: u32, kind: EventKind, life: Life) {
         self.events.push_back(RailEvent {
             at: self.now,
@@ -293,12 +365,18 @@ impl Core {
     /// # Errors
     /// If the system refuses a step, or there are no slots to promise.
     pub(crate) fn prepare(&mut self, index: u32) -> Result<Hello, VerbsError> {
-        self.cancel(index);
+        self.discard(index);
         if self.slots.unpromised() < FIRST_CREDITS {
             self.slots.grow()?;
         }
         let credits = self.slots.unpromised().min(FIRST_CREDITS);
-        if credits == 0 {
+        if self.peers[index as usize].link.is_some() {
+            return Err(VerbsError::Nonsense {
+                device: format!("{:?}", self.domain),
+                what: "the former connection to this peer is not over".to_owned(),
+            });
+        }
+        if credits < FEWEST_CREDITS {
             return Err(VerbsError::Nonsense {
                 device: format!("{:?}", self.domain),
                 what: "no receive slots left to promise".to_owned(),
@@ -326,7 +404,6 @@ impl Core {
         let hello = Hello {
             pair: pair.number(),
             psn: u32::from_ne_bytes(psn) >> 8,
-            mtu: self.port.2,
             credits: credits as u32,
             slot: self.sizes.slot as u32,
             page: (page.memory().address() as u64, page.remote_key()),
@@ -334,19 +411,27 @@ impl Core {
         let memory = [Arc::clone(&self.pool.memory), Arc::clone(&self.lines)];
         let poster = Poster::new(pair, DEPTH, memory);
         let place = (page, Arc::clone(&self.lines), line);
-        let port = (self.port.0, self.port.1);
-        let link = Link::new(poster, hello, place, port, self.now)?;
+        let link = Link::new(poster, hello, place, self.port, self.now)?;
         self.slots.promised += credits;
         self.peers[index as usize].link = Some(Box::new(link));
         Ok(hello)
     }
 
-    /// Gives up an end that was made and not connected.
-    fn cancel(&mut self, index: u32) {
+    /// Gives up a connection that is not up: no layer above has seen it, and what waits goes on waiting.
+    pub(crate) fn discard(&mut self, index: u32) {
         let link = &mut self.peers[index as usize].link;
-        if let Some(made) = link.take_if(|link| link.state == State::Made) {
-            self.slots.promised -= made.promised();
+        let is_begun = |link: &mut Box<Link>| matches!(link.state, State::Made | State::Receiving);
+        if let Some(link) = link.take_if(is_begun) {
+            self.let_go_of(index, &link);
         }
+    }
+
+    /// A queue pair is about to be destroyed: nothing of it is waited for any more.
+    fn let_go_of(&mut self, index: u32, link: &Link) {
+        self.by_pair.remove(&link.ours.pair);
+        self.under_way -= link.under_way();
+        self.settling += link.promised();
+        self.steps.retain(|(peer, _)| *peer != index);
     }
 
     /// Connects our end to the other one: it receives from now on.
@@ -366,16 +451,34 @@ impl Core {
             return Err(DownReason::Resources);
         };
         if !theirs.is_possible(self.sizes.slot) {
-            self.cancel(index);
             return Err(DownReason::Hostile);
         }
         if link.connect(theirs, route, self.sizes.retries).is_err() {
-            self.cancel(index);
             return Err(DownReason::Resources);
         }
         peer.life = life;
         self.by_pair.insert(link.ours.pair, index);
         Ok(())
+    }
+
+    /// Sends what proves that messages pass, short ones and those of the path MTU.
+    pub(crate) fn prove(&mut self, index: u32, mtu: usize) {
+        let (at, now) = (self.sizes.peers * LINE, self.now);
+        let mtu = mtu.min(PROOF_MOST).min(self.sizes.slot);
+        if let Some(link) = &mut self.peers[index as usize].link {
+            let posted = link.prove(at, mtu, now);
+            self.book(index, posted);
+        }
+    }
+
+    /// A request of a connection that is not up has ended.
+    #[cold]
+    fn proved(&mut self, index: u32) {
+        if let Some(link) = &mut self.peers[index as usize].link {
+            while let Some(size) = link.passed() {
+                self.steps.push_back((index, Step::Passed(size)));
+            }
+        }
     }
 
     /// The other end receives, too: what waits may be sent, and the peer is up.
@@ -391,6 +494,8 @@ impl Core {
             let life = peer.life;
             self.report(index, EventKind::PeerUp, life);
             self.mark_dirty(index);
+            // What proved the connection took credits.
+            self.mark_owed(index);
         }
     }
 
@@ -404,13 +509,44 @@ impl Core {
             return;
         };
         match link.state {
-            State::Made => self.cancel(index),
-            State::Receiving | State::Up => {
+            // It was not up: contact makes another one, or reports that there is none.
+            State::Made | State::Receiving => {
+                self.discard(index);
+                self.ended.push_back((index, reason));
+            }
+            State::Up => {
                 let posted = link.fail(reason, now);
                 self.ending += 1;
                 self.under_way += posted.requests;
             }
             State::Ending(..) => {}
+        }
+    }
+
+    /// Whether a peer's connection carries messages.
+    #[inline]
+    pub(crate) fn is_up(&self, index: u32) -> bool {
+        let link = self.peers[index as usize].link.as_ref();
+        link.is_some_and(|link| link.state == State::Up)
+    }
+
+    /// Whether one is being made, and receives.
+    #[inline]
+    pub(crate) fn is_beginning(&self, index: u32) -> bool {
+        let link = self.peers[index as usize].link.as_ref();
+        link.is_some_and(|link| link.state == State::Receiving)
+    }
+
+    /// Whether messages wait for a connection that there was none of yet.
+    pub(crate) fn is_wanted(&self, index: u32) -> bool {
+        self.peers[index as usize].is_wanted
+    }
+
+    /// There will be no connection to a peer: what waits for one is given back.
+    pub(crate) fn lose(&mut self, index: u32, reason: DownReason) {
+        if self.peers[index as usize].stage != Stage::Down {
+            self.bury(index);
+            self.report(index, EventKind::PeerDown(reason), Life::FIRST);
         }
     }
 
@@ -443,17 +579,16 @@ impl Core {
         self.reap();
         let peer = &mut self.peers[index as usize];
         (peer.stage, peer.is_wanted) = (Stage::Down, false);
+        let (accepted, link) = (peer.accepted(), peer.link.take());
         let mut taken = 0;
-        if let Some(mut link) = peer.link.take() {
-            let accepted = peer.outbox.as_ref().map_or(0, |outbox| outbox.accepted);
+        if let Some(mut link) = link {
             // What cannot be is no news.
             let _ = link.read_page(accepted);
             taken = link.known.consumed;
-            self.by_pair.remove(&link.ours.pair);
-            self.under_way -= link.under_way();
-            self.settling += link.promised();
+            self.let_go_of(index, &link);
             self.ending -= usize::from(matches!(link.state, State::Ending(..)));
         }
+        let peer = &mut self.peers[index as usize];
         peer.passed = peer.passed.max(peer.base + taken);
         let (base, retired) = (peer.base, &mut peer.retired);
         if let Some(outbox) = &mut peer.outbox {
@@ -581,8 +716,13 @@ impl Core {
         match link.ended(completion.wr_id, is_error, self.now) {
             Ended::Nonsense => self.stats.nonsense += 1,
             Ended::Well(count) => {
+                let is_up = link.state != State::Receiving;
                 self.under_way -= count;
-                self.release(index);
+                if is_up {
+                    self.release(index);
+                } else {
+                    self.proved(index);
+                }
             }
             Ended::Badly(count) => {
                 self.under_way -= count;

@@ -20,6 +20,9 @@ pub(crate) const LENGTH: usize = 2;
 /// Flag: the sender has more to send than it has credits.
 pub(crate) const WANTS_MORE: u16 = 1;
 
+/// Flag: the send proves that its length passes. It has no messages, and its numbers mean nothing.
+pub(crate) const PROOF: u16 = 2;
+
 /// What every send begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -30,7 +33,7 @@ pub(crate) struct Head {
     pub(crate) granted: U32,
     /// Messages that follow.
     pub(crate) count: U16,
-    /// [`WANTS_MORE`], or nothing.
+    /// [`WANTS_MORE`], [`PROOF`], or nothing.
     pub(crate) flags: U16,
 }
 const _: () = assert!(size_of::<Head>() == 16);
@@ -53,8 +56,16 @@ pub(crate) struct Impossible;
 /// Reads the head of a send of this many bytes, once, and checks it and the lengths of its messages.
 pub(crate) fn check(bytes: SharedBytes<'_>) -> Result<Head, Impossible> {
     let head = Head::read_from_bytes(&bytes.read::<HEAD>(0).ok_or(Impossible)?).map_err(|_| Impossible)?;
-    if head.flags.get() & !WANTS_MORE != 0 {
+    let is_proof = head.flags.get() == PROOF;
+    if head.flags.get() & !WANTS_MORE != 0 && !is_proof {
         return Err(Impossible);
+    }
+    if is_proof {
+        return if head.count.get() == 0 {
+            Ok(head)
+        } else {
+            Err(Impossible)
+        };
     }
     let least = HEAD + usize::from(head.count.get()) * LENGTH;
     if bytes.len() < least || head.count.get() == 0 && bytes.len() != HEAD {
@@ -194,8 +205,30 @@ mod tests {
             message(SharedBytes::of(&bytes), HEAD, true).is_err(),
             "more follows"
         );
-        bytes[14] = 2;
-        assert_eq!(check(SharedBytes::of(&bytes)), Err(Impossible), "an unknown flag");
+        for (flags, why) in [
+            (2, "a proof with messages"),
+            (3, "a proof that wants"),
+            (4, "an unknown flag"),
+        ] {
+            bytes[14] = flags;
+            assert_eq!(check(SharedBytes::of(&bytes)), Err(Impossible), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_proof_has_any_length_and_no_messages() {
+        let mut bytes = Head {
+            consumed: 9.into(),
+            granted: 9.into(),
+            count: 0.into(),
+            flags: PROOF.into(),
+        }
+        .as_bytes()
+        .to_vec();
+        for length in [HEAD, HEAD + 1, 4096] {
+            bytes.resize(length, 0);
+            assert!(check(SharedBytes::of(&bytes)).is_ok(), "{length} bytes");
+        }
     }
 
     #[test]

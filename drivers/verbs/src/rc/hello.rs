@@ -2,6 +2,9 @@
 
 use super::head::MOST_CREDITS;
 
+/// Fewest sends that an end takes at the beginning: two prove the connection.
+pub(crate) const FEWEST_CREDITS: usize = 2;
+
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
@@ -9,8 +12,6 @@ pub(crate) struct Hello {
     pub(crate) pair: u32,
     /// The number of the first packet that it sends.
     pub(crate) psn: u32,
-    /// The largest path MTU, as its number.
-    pub(crate) mtu: u8,
     /// Sends that it takes at the beginning.
     pub(crate) credits: u32,
     /// The longest send that it takes, in bytes.
@@ -30,8 +31,8 @@ pub(crate) struct Route {
 impl Hello {
     /// Whether an end like ours can have sent this.
     pub(crate) fn is_possible(&self, slot: usize) -> bool {
-        let numbers = self.pair < 1 << 24 && self.psn < 1 << 24 && (1..=5).contains(&self.mtu);
-        let credits = (1..=MOST_CREDITS).contains(&self.credits.into());
+        let numbers = self.pair < 1 << 24 && self.psn < 1 << 24;
+        let credits = (FEWEST_CREDITS as u64..=MOST_CREDITS).contains(&self.credits.into());
         numbers && credits && self.slot as usize == slot && self.page.0.is_multiple_of(8)
     }
 }

@@ -5,7 +5,7 @@ use doorbell_fabric::event::DownReason;
 use doorbell_fabric::memory::{Room, SharedBytes};
 use doorbell_fabric::message::{Arrivals, Inbound, Look, PeerIndex, Watch};
 
-use super::core::Core;
+use super::core::{Core, Step};
 use super::head::{self, HEAD};
 use super::link::State;
 use super::slots::Slots;
@@ -139,11 +139,12 @@ impl Core {
             self.stats.nonsense += 1;
             return false;
         }
-        // What arrives proves that the other end is ready.
-        self.ready(index);
         let Ok(head) = head::check(self.slots.bytes(slot, length)) else {
             return false;
         };
+        if self.is_beginning(index) && !self.arrived_early(index, head.count.get() > 0) {
+            return false;
+        }
         let peer = &mut self.peers[index as usize];
         let accepted = peer.accepted();
         let Some(link) = &mut peer.link else { return false };
@@ -166,6 +167,23 @@ impl Core {
             left: head.count.get(),
         });
         true
+    }
+
+    /// Something has come over a connection that is being made: its other end is connected, and up if it is a
+    /// message. `false`: a message came before both ends can be.
+    #[cold]
+    fn arrived_early(&mut self, index: u32, is_message: bool) -> bool {
+        if !is_message {
+            self.steps.push_back((index, Step::Established));
+            return true;
+        }
+        let link = self.peers[index as usize].link.as_ref();
+        let is_proved = link.is_some_and(|link| link.is_proved());
+        if is_proved {
+            self.steps.push_back((index, Step::Heard));
+            self.ready(index);
+        }
+        is_proved
     }
 
     #[inline]

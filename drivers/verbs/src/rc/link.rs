@@ -5,10 +5,11 @@ use std::sync::Arc;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::time::Time;
 
-use super::head::{Counters, Head, Impossible, Known, WANTS_MORE};
+use super::head::{Counters, HEAD, Head, Impossible, Known, PROOF, WANTS_MORE};
 use super::hello::{Hello, Route};
 use super::outbox::{Outbox, Pool};
 use super::slots::Slots;
+use crate::cm::Size;
 use crate::error::VerbsError;
 use crate::sys::{Poster, QpAttr, Registered, numbers};
 
@@ -24,6 +25,14 @@ pub(crate) const LINE: usize = 64;
 const OWN: usize = 32;
 /// Bytes of both counters.
 const COUNTERS: usize = size_of::<Counters>();
+
+/// The requests that prove a connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Proofs {
+    /// The numbers of both: a short one, and one of the MTU; zero before they are posted.
+    requests: [u64; 2],
+    passed: usize,
+}
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +80,7 @@ pub(crate) struct Link {
     received: u64,
     granted: u64,
     target: usize,
+    proofs: Proofs,
     /// Messages that our upper layer has taken; and what the peer was sent of both.
     pub(crate) consumed: u64,
     told: (u64, u64),
@@ -135,6 +145,7 @@ impl Link {
             from_heads: Known::default(),
             from_page: Known::default(),
             received: 0,
+            proofs: Proofs::default(),
             consumed: 0,
         })
     }
@@ -268,6 +279,47 @@ impl Link {
         taken
     }
 
+    /// Sends a head alone, and as many bytes as the MTU has: from `at` on, where a head is that says so.
+    pub(crate) fn prove(&mut self, at: usize, mtu: usize, now: Time) -> Posted {
+        let mut result = Posted::default();
+        if self.state != State::Receiving || self.proofs.requests != [0; 2] {
+            return result;
+        }
+        let mut is_ready = true;
+        for (place, length) in [HEAD, mtu].into_iter().enumerate() {
+            let (number, _) = self.number();
+            self.reports = number;
+            self.proofs.requests[place] = number;
+            self.sends += 1;
+            is_ready &= self
+                .poster
+                .send(number, (&*self.lines, at, length), None, true)
+                .is_ok();
+        }
+        result.requests = self.ring(2, now);
+        result.is_broken = !is_ready || result.requests < 2;
+        result
+    }
+
+    /// The next size that has passed and was not reported.
+    pub(crate) fn passed(&mut self) -> Option<Size> {
+        let next = *self.proofs.requests.get(self.proofs.passed)?;
+        if next == 0 || next > self.done {
+            return None;
+        }
+        self.proofs.passed += 1;
+        Some(if self.proofs.passed == 1 {
+            Size::Small
+        } else {
+            Size::Full
+        })
+    }
+
+    /// Whether both sizes have passed from here: only then does the peer send messages.
+    pub(crate) fn is_proved(&self) -> bool {
+        self.proofs.passed == self.proofs.requests.len()
+    }
+
     /// Writes our counters to the peer, which takes no credit.
     pub(crate) fn tell(&mut self, now: Time) -> Posted {
         let mut result = Posted::default();
@@ -363,6 +415,9 @@ impl Link {
         }
         self.received += 1;
         slots.promised -= 1;
+        if head.flags.get() == PROOF {
+            return Ok(false);
+        }
         if head.flags.get() & WANTS_MORE != 0 {
             self.target = (self.target * 2).min(MOST_CREDITS);
         }

@@ -1,10 +1,12 @@
 //! Reliable connections: messages over queue pairs that share one receive queue.
 
+mod connector;
 mod core;
 mod head;
 mod hello;
 mod inbox;
 mod link;
+mod mail;
 mod outbox;
 mod rail;
 mod regions;
@@ -13,3 +15,4 @@ mod slots;
 mod tests;
 
 pub use self::core::RcStats;
+pub use self::rail::RcRail;

@@ -1,175 +1,235 @@
 //! The rail: connections, what makes them, and the contracts.
 
+use std::fmt;
+
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Features, Limits};
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::event::{DownReason, Life, RailEvent};
+use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
+use doorbell_fabric::gid;
 use doorbell_fabric::memory::Room;
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
     MsgId, OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey, Watch,
 };
 use doorbell_fabric::name::RailName;
+use doorbell_fabric::pairs::{Kind, Place};
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 
-use super::core::{Core, RcStats, Stage};
-use super::hello::{Hello, Route};
+use super::connector::Connector;
+use super::core::{Core, RcStats, Sizes, Stage};
+use crate::config::VerbsConfig;
+use crate::discover;
 use crate::error::VerbsError;
+use crate::sys::{Channel, Domain};
 use crate::ud::ESTIMATE;
+use crate::ud::open::{Source, find};
+use crate::ways::Marks;
 
 /// Longest head of a message.
 const HEAD: usize = 256;
 /// Most pieces of a body.
 const PARTS: usize = 16;
 
-/// What the other end of a connection has done, as its contact brings it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Told {
-    /// It calls, or has called: our end is needed.
-    Calls(u32),
-    /// What it has sent of its end; ours is connected to it, and receives from then on.
-    Says(u32, Hello, Route, Life),
-    /// Its end receives from now on.
-    Ready(u32),
-    /// Its end is over.
-    Gone(u32, DownReason),
-}
-
-/// Finds other ends, and brings them what ours has to send.
-pub(crate) trait Contact {
-    /// The published address.
-    fn address(&self) -> RailAddress;
-
-    /// Which peer is meant, by its index if it is known; the next one is added under `next`.
-    ///
-    /// # Errors
-    /// Why the address cannot be reached.
-    fn open(&mut self, address: &RailAddress, life: Incarnation, next: u32) -> Result<u32, RailError>;
-
-    /// The name under which a peer at an address calls.
-    fn caller(&self, address: &RailAddress, life: Incarnation) -> Option<Caller>;
-
-    /// The next caller that is not open.
-    fn stranger(&mut self) -> Option<Caller>;
-
-    /// Wants a connection: has [`Told::Calls`] be answered, or calls.
-    fn call(&mut self, peer: u32);
-
-    /// Sends the other end what ours is.
-    fn say(&mut self, peer: u32, ours: &Hello);
-
-    /// Our end receives.
-    fn receives(&mut self, peer: u32);
-
-    /// Our end is over, for a reason.
-    fn gone(&mut self, peer: u32, reason: DownReason);
-
-    /// The next word of the other ends.
-    fn next(&mut self, now: Time, is_busy: &dyn Fn(u32) -> bool) -> Option<Told>;
-
-    /// The next time at which there is something to do.
-    fn next_deadline(&self) -> Option<Time>;
-}
-
-/// A rail of reliable connections.
-pub(crate) struct RcRail<C> {
+/// A rail of reliable connections: `verbs:DEVICE:PORT`.
+pub struct RcRail {
     name: RailName,
     capabilities: Capabilities,
     pub(crate) core: Core,
-    pub(crate) contact: C,
+    pub(crate) connector: Connector,
+    config: VerbsConfig,
+    /// Its device has failed, or is gone.
+    is_over: bool,
+    is_closing: bool,
     is_closed: bool,
 }
 
-impl<C: Contact> RcRail<C> {
-    pub(crate) fn new(name: RailName, core: Core, contact: C) -> Self {
-        let message = core.sizes.message();
-        let capabilities = Capabilities {
-            features: Features {
-                gather: true,
-                reclaim: true,
-                checksum: true,
-                ..Features::default()
-            },
-            limits: Limits {
-                head: HEAD,
-                message,
-                inline: core.sizes.inline - super::head::HEAD - super::head::LENGTH,
-                eager: message,
-                fragment: message,
-                get_from: usize::MAX,
-                parts: PARTS,
-                one_sided: 0,
-            },
-            estimate: ESTIMATE,
+impl RcRail {
+    /// Opens the rail `name`, `verbs:DEVICE:PORT`.
+    ///
+    /// # Errors
+    /// [`RailError::Unusable`] with the first step that fails and what to do.
+    pub fn open(name: &RailName, config: &VerbsConfig) -> Result<Self, RailError> {
+        let sizes = Sizes::of(config);
+        Self::open_from(name, config, sizes, &discover::source(name)?)
+    }
+
+    pub(crate) fn open_from(
+        name: &RailName,
+        config: &VerbsConfig,
+        sizes: Sizes,
+        source: &Source,
+    ) -> Result<Self, RailError> {
+        let found = find(name, config, source)?;
+        let failed = |error: VerbsError| discover::rejected_by(name, &error);
+        let domain = Domain::new(&found.open).map_err(failed)?;
+        let channel = Channel::new(&found.open).map_err(failed)?;
+        let place = (
+            found.port.number,
+            found.port.partition.map_or(0, |(index, _)| index),
+        );
+        let core = Core::new(&domain, &channel, &found.open, place, sizes);
+        let core = core.map_err(|error| discover::rejected_for(name, &error, sizes.locked()))?;
+        let marks = Marks {
+            service_level: config.service_level,
+            traffic_class: config.traffic_class,
         };
-        Self {
-            name,
-            capabilities,
+        let connector = Connector::open(name, (&domain, &channel), found.port, marks)?;
+        Ok(Self {
+            name: name.clone(),
+            capabilities: capabilities(&sizes),
             core,
-            contact,
+            connector,
+            config: config.clone(),
+            is_over: false,
+            is_closing: false,
             is_closed: false,
-        }
+        })
+    }
+
+    /// This rail's epoch: random, new at every opening; peers pass it to `open`.
+    pub fn incarnation(&self) -> Incarnation {
+        self.connector.incarnation()
+    }
+
+    /// Sets the job's key, before any peer is opened: 32 random bytes. Contact is made with those that have
+    /// it, too.
+    pub fn set_key(&mut self, key: &[u8; 32]) {
+        self.connector.set_key(key);
+    }
+
+    /// Sets the key of the peer at this address, in this life, which holds instead of the job's. Before the
+    /// peer is opened.
+    pub fn set_key_of(&mut self, address: &RailAddress, incarnation: Incarnation, key: &[u8; 32]) {
+        self.connector.set_key_of(address, incarnation, key);
     }
 
     /// The totals so far.
-    pub(crate) fn stats(&self) -> RcStats {
+    #[must_use]
+    pub fn stats(&self) -> RcStats {
         self.core.stats
     }
 
-    /// Brings core and contact together: which peers are wanted, what others sent, which are over.
-    fn meet(&mut self, now: Time) {
-        while let Some((peer, reason)) = self.core.ended.pop_front() {
-            self.contact.gone(peer, reason);
-        }
-        while let Some(peer) = self.core.wanted.pop_front() {
-            self.contact.call(peer);
-        }
-        loop {
-            let core = &self.core;
-            let Some(told) = self.contact.next(now, &|peer| core.is_ending(peer)) else {
-                return;
+    /// Describes what the rail uses: the link, the MTU, the GIDs by rank, the partition.
+    #[must_use]
+    pub fn how(&self) -> String {
+        let port = self.connector.port();
+        let gids: Vec<String> = self
+            .connector
+            .gids()
+            .iter()
+            .map(|own| format!("{} ({})", own.gid, own.kind))
+            .collect();
+        let partition = port.partition.map_or(0, |(_, key)| key);
+        format!(
+            "{}, reliable connections, MTU of {} bytes, partition {partition:#06x}, GIDs {}",
+            port.link.name(),
+            port.mtu().unwrap_or(0),
+            gids.join(", ")
+        )
+    }
+
+    /// Why no frame passes, and what to do, where that is known.
+    #[must_use]
+    pub fn reason(&self) -> Option<String> {
+        let (reason, remedy) = self.connector.port().reason()?;
+        Some(format!("{reason}; {remedy}"))
+    }
+
+    /// Returns the trouble on the way to a peer, as far as any was found: that no connection is made, and why;
+    /// that it uses less than both ports carry.
+    #[must_use]
+    pub fn trouble(&self, peer: PeerIndex) -> Option<String> {
+        let note = self.connector.note(peer);
+        if let Some((refusal, by_us)) = note.refusal {
+            let who = if by_us {
+                "refused here"
+            } else {
+                "refused by the peer"
             };
-            self.told(told);
+            return Some(format!("{who}: {refusal}"));
+        }
+        note.diagnosis.map(|diagnosis| diagnosis.to_string())
+    }
+
+    /// Returns its place in the network, for its peers to judge.
+    #[must_use]
+    pub fn place(&self) -> Place {
+        let port = self.connector.port();
+        let mtu = port.mtu().unwrap_or(0);
+        Place {
+            interface: port.interface.clone().unwrap_or_default(),
+            network: doorbell_inet::network(),
+            prefix: self.connector.gids().first().map_or(0, |own| own.prefix),
+            mtu,
+            takes: mtu,
+            kind: Kind::Plain,
+            port: Some(gid::Port {
+                link: port.link,
+                partition: port.partition.map_or(0, |(_, key)| key),
+                gids: self.connector.gids().to_vec(),
+            }),
         }
     }
 
-    fn told(&mut self, told: Told) {
-        match told {
-            Told::Calls(peer) => match self.core.prepare(peer) {
-                Ok(ours) => self.contact.say(peer, &ours),
-                Err(error) => self.short(peer, &error),
-            },
-            Told::Says(peer, theirs, route, life) => match self.core.connect(peer, &theirs, &route, life) {
-                Ok(()) => self.contact.receives(peer),
-                Err(reason) => self.lose(peer, reason),
-            },
-            Told::Ready(peer) => self.core.ready(peer),
-            Told::Gone(peer, reason) => self.core.end(peer, reason),
-        }
-    }
-
-    /// There is no memory or no queue pair for a connection.
-    fn short(&mut self, peer: u32, _: &VerbsError) {
-        self.lose(peer, DownReason::Resources);
-    }
-
-    fn lose(&mut self, peer: u32, reason: DownReason) {
-        let was_down = self.core.peers[peer as usize].stage == Stage::Down;
-        self.core.drop_peer(peer);
-        self.contact.gone(peer, reason);
-        if !was_down {
-            let kind = doorbell_fabric::event::EventKind::PeerDown(reason);
-            self.core.report(peer, kind, Life::FIRST);
+    /// The device has failed, or is gone.
+    fn fail(&mut self) {
+        if !std::mem::replace(&mut self.is_over, true) {
+            self.core.events.push_back(RailEvent {
+                at: self.core.now,
+                scope: Scope::Rail,
+                kind: EventKind::DeviceGone,
+                life: Life::FIRST,
+            });
         }
     }
 
     fn known(&self, peer: PeerIndex) -> bool {
         peer.index() < self.core.peers.len()
     }
+
+    /// Ends all connections at once.
+    fn drop_all(&mut self) {
+        for peer in 0..self.core.peers.len() as u32 {
+            self.core.drop_peer(peer);
+        }
+    }
 }
 
-impl<C: Contact> Rail for RcRail<C> {
+fn capabilities(sizes: &Sizes) -> Capabilities {
+    let message = sizes.message();
+    Capabilities {
+        features: Features {
+            gather: true,
+            reclaim: true,
+            checksum: true,
+            ..Features::default()
+        },
+        limits: Limits {
+            head: HEAD,
+            message,
+            inline: sizes.inline - super::head::HEAD - super::head::LENGTH,
+            eager: message,
+            fragment: message,
+            get_from: usize::MAX,
+            parts: PARTS,
+            one_sided: 0,
+        },
+        estimate: ESTIMATE,
+    }
+}
+
+impl fmt::Debug for RcRail {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("RcRail")
+            .field("name", &self.name)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Rail for RcRail {
     fn name(&self) -> &RailName {
         &self.name
     }
@@ -179,19 +239,25 @@ impl<C: Contact> Rail for RcRail<C> {
     }
 
     fn address(&self) -> RailAddress {
-        self.contact.address()
+        self.connector.address()
     }
 
     fn progress(&mut self, now: Time) -> Work {
+        if self.is_over {
+            return 0;
+        }
         let before = self.core.events.len();
         self.core.progress(now);
-        self.meet(now);
+        if self.connector.progress(&mut self.core, now).is_err() {
+            self.fail();
+        }
         self.core.events.len() - before
     }
 
     fn next_deadline(&self) -> Option<Time> {
         let own = self.core.now + self.core.sizes.keep_alive / 8;
-        Some(self.contact.next_deadline().map_or(own, |other| own.min(other)))
+        let other = self.connector.next_deadline();
+        Some(other.map_or(own, |other| own.min(other)))
     }
 
     /// The owner goes on polling: the descriptor comes with the rail's events.
@@ -213,42 +279,47 @@ impl<C: Contact> Rail for RcRail<C> {
         if self.is_closed {
             return true;
         }
-        self.core.progress(now.max(self.core.now));
-        self.meet(self.core.now);
-        if now < by && !self.core.is_settled() {
+        let now = now.max(self.core.now);
+        self.progress(now);
+        if now < by && !self.is_over && !self.core.is_settled() {
             return false;
         }
-        self.is_closed = true;
-        for peer in 0..self.core.peers.len() as u32 {
-            if self.core.peers[peer as usize].stage != Stage::Down {
-                self.core.drop_peer(peer);
-                self.contact.gone(peer, DownReason::Closed);
-            }
+        if !std::mem::replace(&mut self.is_closing, true) {
+            self.drop_all();
         }
-        true
+        let is_done = self.is_over || self.connector.close(&mut self.core, now);
+        self.is_closed = is_done || now >= by;
+        self.is_closed
     }
 }
 
-impl<C: Contact> Message for RcRail<C> {
+impl Message for RcRail {
     fn open(&mut self, address: &RailAddress, incarnation: Incarnation) -> Result<PeerIndex, RailError> {
-        let next = self.core.peers.len() as u32;
-        let index = self.contact.open(address, incarnation, next)?;
-        if index == next && self.core.add().is_none() {
-            return Err(RailError::BadAddress {
-                rail: self.name.to_string(),
-                address: address.to_string(),
-                reason: "there are as many peers as the rail has memory for",
-            });
+        let bad = |reason| RailError::BadAddress {
+            rail: self.name.to_string(),
+            address: address.to_string(),
+            reason,
+        };
+        if self.is_over || self.is_closing {
+            return Err(bad("the rail has ended: its device is gone, or it was closed"));
+        }
+        let (index, is_new) = self.connector.open_peer(address, incarnation, self.core.now)?;
+        let is_known = (index as usize) < self.core.peers.len();
+        if is_known && is_new {
+            self.core.renew(index);
+        } else if !is_known && self.core.add().is_none() {
+            self.connector.forget(PeerIndex(index), self.core.now);
+            return Err(bad("there are as many peers as the rail has memory for"));
         }
         Ok(PeerIndex(index))
     }
 
     fn stranger(&mut self) -> Option<Caller> {
-        self.contact.stranger()
+        self.connector.stranger()
     }
 
     fn caller(&self, address: &RailAddress, incarnation: Incarnation) -> Option<Caller> {
-        self.contact.caller(address, incarnation)
+        self.connector.caller(address, incarnation)
     }
 
     #[inline]
@@ -313,13 +384,20 @@ impl<C: Contact> Message for RcRail<C> {
     fn abandon(&mut self, peer: PeerIndex) {
         if self.known(peer) && self.core.peers[peer.index()].stage != Stage::Down {
             self.core.drop_peer(peer.0);
-            self.contact.gone(peer.0, DownReason::Abandoned);
+            self.connector.abandon(peer, self.core.now);
+        }
+    }
+
+    fn forget(&mut self, peer: PeerIndex) {
+        if self.known(peer) {
+            self.core.forget(peer.0);
+            self.connector.forget(peer, self.core.now);
         }
     }
 
     fn revive(&mut self, peer: PeerIndex) {
-        if self.known(peer) && self.core.peers[peer.index()].stage == Stage::Down && !self.is_closed {
-            self.contact.call(peer.0);
+        if self.known(peer) && self.core.peers[peer.index()].stage == Stage::Down && !self.is_closing {
+            self.connector.revive(peer, self.core.now);
         }
     }
 

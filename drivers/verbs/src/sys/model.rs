@@ -53,6 +53,8 @@ struct Dev {
     faults: Vec<Fault>,
     /// Requests of its reliable queue pairs do not end.
     is_held: bool,
+    /// Datagrams that it sends are lost.
+    is_mute: bool,
 }
 
 /// A queue pair's requests.
@@ -204,6 +206,7 @@ pub(crate) fn library(spec: Spec) -> Library {
         refused: None,
         faults: Vec::new(),
         is_held: false,
+        is_mute: false,
     });
     Library {
         file: PathBuf::from("model"),
@@ -225,6 +228,11 @@ pub(crate) fn set_state(name: &str, state: c_int) {
     };
     device.events.push_back((event, 1));
     signal(device.async_fd);
+}
+
+/// Has the datagrams that a device sends be lost, or pass.
+pub(crate) fn mute(name: &str, is_mute: bool) {
+    world().device(name).is_mute = is_mute;
 }
 
 /// Raises an event that names nothing.
@@ -295,11 +303,16 @@ pub(crate) fn own_allocations() -> u64 {
     OWN.get()
 }
 
-/// The numbers of a device's queue pairs.
-pub(crate) fn pair_numbers(name: &str) -> Vec<u32> {
+/// The numbers of a device's queue pairs of connections.
+pub(crate) fn connection_numbers(name: &str) -> Vec<u32> {
     let world = world();
-    let pairs = world.pairs.values().filter(|pair| pair.device == name);
-    pairs.map(|pair| pair.number).collect()
+    let is_it = |pair: &&Pair| pair.device == name && pair.reliable.is_some();
+    world
+        .pairs
+        .values()
+        .filter(is_it)
+        .map(|pair| pair.number)
+        .collect()
 }
 
 /// Has the call that makes the object behind `count` others be refused.
@@ -883,7 +896,8 @@ unsafe fn send(world: &mut World, at: usize, request: &SendWr) {
     let (Some((peer, mtu)), Some(own)) = (peer, own) else {
         return;
     };
-    if bytes.len() > 128 << mtu || !up(world.device(&device)) {
+    let dev = world.device(&device);
+    if bytes.len() > 128 << mtu || !up(dev) || dev.is_mute {
         return;
     }
     let is_it = |pair: &&mut Pair| {

@@ -1,7 +1,7 @@
 //! How a rail's memory is cut up: for each channel its frames to send, and its buffers for received ones.
 
-/// Bytes in front of each received frame: the global routing header, or room for it.
-pub(crate) const GRH: usize = 40;
+use crate::source::GRH;
+
 /// Places begin at multiples of this.
 const LINE: usize = 64;
 
@@ -25,6 +25,25 @@ pub(crate) struct Places {
 }
 
 impl Places {
+    /// The places of one channel from an offset on; returns the offset behind them, too.
+    pub(crate) fn from(
+        start: usize,
+        (sends, receives, spare): (usize, usize, usize),
+        limit: usize,
+    ) -> (Self, usize) {
+        let places = Self {
+            send: start,
+            sends,
+            send_step: limit.next_multiple_of(LINE),
+            receive: start + sends * limit.next_multiple_of(LINE),
+            receives,
+            spare,
+            receive_step: (GRH + limit).next_multiple_of(LINE),
+        };
+        let end = places.receive + places.buffers() * places.receive_step;
+        (places, end)
+    }
+
     /// The place of a frame to send, by its count.
     #[inline]
     pub(crate) fn frame(&self, count: u64) -> usize {
@@ -53,17 +72,9 @@ impl Places {
 pub(crate) fn cut((send, receive, spare): (usize, usize, usize), limit: usize) -> ([Places; 2], usize) {
     let mut end = 0;
     let places = [4, 1].map(|share| {
-        let (sends, receives, spare) = (send / share, receive / share, spare / share);
-        let places = Places {
-            send: end,
-            sends,
-            send_step: limit.next_multiple_of(LINE),
-            receive: end + sends * limit.next_multiple_of(LINE),
-            receives,
-            spare,
-            receive_step: (GRH + limit).next_multiple_of(LINE),
-        };
-        end = places.receive + places.buffers() * places.receive_step;
+        let counts = (send / share, receive / share, spare / share);
+        let places;
+        (places, end) = Places::from(end, counts, limit);
         places
     });
     (places, end)

@@ -5,23 +5,20 @@
 //! | `layout` | how the memory is cut up |
 //! | `open` | from a name to queue pairs that receive |
 //! | `tx`, `rx` | the two halves |
-//! | `ways` | address handles of peers |
 //! | `rail` | peers, housekeeping and events |
 //! | `nobody` | an address at a host without a process, to try the way to it |
 
-mod layout;
+pub(crate) mod layout;
 mod nobody;
 pub(crate) mod open;
 mod rail;
 mod rx;
 #[cfg(test)]
 mod tests;
-mod tx;
-mod ways;
+pub(crate) mod tx;
 
 pub(crate) use rail::ESTIMATE;
 pub use rail::{QueueSizes, UdRail, UdStats};
-pub(crate) use rx::{From, Source};
 pub use rx::{ReceiveCounts, UdRx};
 pub use tx::{SendCounts, UdTx};
 

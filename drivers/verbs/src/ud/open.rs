@@ -13,13 +13,12 @@ use super::tx::{self, UdTx};
 use crate::config::VerbsConfig;
 use crate::discover;
 use crate::error::VerbsError;
-use crate::name::{PortName, Service};
-use crate::nearest;
+use crate::name::PortName;
 use crate::ports::{self, Port, Tree};
 use crate::sys::{Channel, DatagramPair, Domain, Library, Open, QpAttr, Registered, Sender, Sizes, numbers};
 
 /// Bytes that go with a request itself, where the device can: an acknowledgement, and most small messages.
-pub(super) const INLINE: usize = 128;
+pub(crate) const INLINE: usize = 128;
 
 /// What a rail is made of.
 pub(super) struct Parts {
@@ -41,13 +40,20 @@ pub(crate) struct Source {
     pub(crate) tree: Tree,
 }
 
-/// Opens the parts of a rail of this name.
-pub(super) fn open(name: &RailName, config: &VerbsConfig, source: &Source) -> Result<Parts, RailError> {
+/// A port that can be used, and its device.
+pub(crate) struct Found {
+    pub(crate) open: Arc<Open>,
+    pub(crate) file: String,
+    pub(crate) port: Port,
+}
+
+/// Finds the port of a rail of this name.
+///
+/// # Errors
+/// Why it cannot be used, and what to do.
+pub(crate) fn find(name: &RailName, config: &VerbsConfig, source: &Source) -> Result<Found, RailError> {
     config.check(name)?;
     let wanted = PortName::of(name)?;
-    if wanted.service != Service::Datagrams {
-        return Err(nearest::without_connections(name, &wanted));
-    }
     let failed = |error: VerbsError| discover::rejected_by(name, &error);
     let listed = discover::listed(&source.library, &wanted.device).map_err(failed)?;
     if let Some((reason, remedy)) = ports::reason_of_device(&listed) {
@@ -66,7 +72,13 @@ pub(super) fn open(name: &RailName, config: &VerbsConfig, source: &Source) -> Re
         return Err(unusable(name, reason, remedy));
     }
     fits(name, config, &open)?;
-    queues(name, config, (open, listed.file), port)
+    let file = listed.file;
+    Ok(Found { open, file, port })
+}
+
+/// Opens the parts of a rail of this name.
+pub(super) fn open(name: &RailName, config: &VerbsConfig, source: &Source) -> Result<Parts, RailError> {
+    queues(name, config, find(name, config, source)?)
 }
 
 /// Checks the queues that are set against what the device has.
@@ -99,8 +111,7 @@ fn floor(number: usize) -> usize {
 fn queues(
     name: &RailName,
     config: &VerbsConfig,
-    (open, file): (Arc<Open>, String),
-    port: Port,
+    Found { open, file, port }: Found,
 ) -> Result<Parts, RailError> {
     let failed = |error: VerbsError| discover::rejected_by(name, &error);
     let limit = port.mtu().unwrap_or(256);
@@ -154,7 +165,7 @@ fn queues(
 ///
 /// # Errors
 /// If the system refuses a step.
-pub(super) fn start(pair: &DatagramPair, port: &Port, key: u32) -> Result<(), VerbsError> {
+pub(crate) fn start(pair: &DatagramPair, port: &Port, key: u32) -> Result<(), VerbsError> {
     let step = |state: i32, change: &dyn Fn(&mut QpAttr), mask: i32| {
         let mut attributes = QpAttr::zeroed();
         attributes.qp_state = state;
@@ -182,7 +193,7 @@ pub(super) fn start(pair: &DatagramPair, port: &Port, key: u32) -> Result<(), Ve
 }
 
 /// A random key, without the bit that keys of the system have.
-fn random_key(name: &RailName) -> Result<u32, RailError> {
+pub(crate) fn random_key(name: &RailName) -> Result<u32, RailError> {
     let mut bytes = [0; 4];
     getrandom::fill(&mut bytes)
         .map_err(|error| doorbell_inet::system_error(name, "get random bytes", error.into()))?;

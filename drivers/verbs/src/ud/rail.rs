@@ -21,14 +21,15 @@ use doorbell_inet::{PeerNumbers, frame_capabilities, put_peer, system_error};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::open::{self, Parts, Source};
-use super::rx::{From, ReceiveCounts, UdRx};
+use super::rx::{ReceiveCounts, UdRx};
 use super::tx::{SendCounts, To, UdTx};
-use super::ways::{Marks, Ways};
 use crate::address::PortAddress;
 use crate::config::VerbsConfig;
 use crate::name::Service;
 use crate::ports::{Port, Tree};
+use crate::source::From;
 use crate::sys::{Channel, DatagramPair, Open, numbers};
+use crate::ways::{Marks, Ways};
 
 /// The kind of the rail's name and of its addresses.
 const KIND: &str = "verbs";

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use doorbell_fabric::datagram::{Channel, Frame, Receive};
-use doorbell_fabric::memory::{RegionSlice, SharedBytes};
+use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{PeerIndex, Refused};
 use doorbell_inet::{Inbox, InboxFrame, KeptFrame, SpareChunks, UNKNOWN_PEER};
 use rustc_hash::FxHashMap;
 
-use super::layout::{GRH, Places};
-use crate::gid::Gid;
+use super::layout::Places;
+use crate::source::{From, GRH};
 use crate::sys::{DatagramPair, Wc, numbers};
 
 /// Completions that are taken off a queue at a time, and receives that are posted together.
@@ -26,37 +26,6 @@ pub struct ReceiveCounts {
     pub failed: u64,
     /// Completions that cannot be true.
     pub nonsense: u64,
-}
-
-/// Where a frame comes from: the queue pair, and the GID or LID of its port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct From {
-    pub(crate) pair: u32,
-    pub(crate) port: Source,
-}
-
-/// A port that sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Source {
-    /// By its GID.
-    Gid([u8; 16]),
-    /// By its LID, inside a subnet.
-    Lid(u16),
-}
-
-/// Reads the sender's GID from the room in front of a frame: of a packet of IPv4, its header lies in the last
-/// 20 bytes.
-fn source_gid(head: SharedBytes<'_>) -> Gid {
-    let mut bytes = [0; GRH];
-    head.copy_to(0, &mut bytes);
-    if bytes[0] >> 4 == 6 {
-        let mut gid = [0; 16];
-        gid.copy_from_slice(&bytes[8..24]);
-        return Gid(gid);
-    }
-    let mut gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 0, 0, 0, 0];
-    gid[12..].copy_from_slice(&bytes[32..36]);
-    Gid(gid)
 }
 
 /// The buffers of one channel.
@@ -158,15 +127,7 @@ impl Queue {
             self.back.push((number as u64, place));
             return false;
         }
-        let port = if completion.wc_flags & numbers::WC_WITH_GRH != 0 {
-            Source::Gid(source_gid(memory.as_shared().skip(place).take(GRH)).0)
-        } else {
-            Source::Lid(completion.slid)
-        };
-        let from = From {
-            pair: completion.src_qp,
-            port,
-        };
+        let from = From::of(completion, memory.as_shared().skip(place).take(GRH));
         let from = peers.get(&from).copied().unwrap_or(UNKNOWN_PEER);
         counts.received += 1;
         counts.strangers += u64::from(from == UNKNOWN_PEER);

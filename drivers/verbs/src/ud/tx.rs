@@ -6,7 +6,8 @@ use doorbell_fabric::message::{Body, PeerIndex, Refused};
 use doorbell_inet::{for_each_part, has_too_many_parts};
 
 use super::layout::Places;
-use crate::sys::{Destination, Handles, Sender, Wc};
+use crate::sys::{AddressHandle, Destination, Handles, Sender, Wc};
+use crate::ways::SendsBy;
 
 /// One in this many sends reports when it is done, and the last of each batch.
 const SIGNAL: u64 = 16;
@@ -36,7 +37,7 @@ pub(crate) struct To {
 }
 
 /// The frames of one channel.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     /// `None` when the device was let go of.
     sender: Option<Sender>,
     places: Places,
@@ -51,7 +52,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(sender: Sender, places: Places) -> Self {
+    pub(crate) fn new(sender: Sender, places: Places) -> Self {
         Self {
             sender: Some(sender),
             places,
@@ -63,14 +64,15 @@ impl Queue {
         }
     }
 
+    /// Frames that may still be prepared.
     #[inline]
-    fn free(&self) -> usize {
+    pub(crate) fn free(&self) -> usize {
         self.places.sends - (self.prepared - self.done) as usize
     }
 
     /// Takes completions; returns whether the queue pair is broken.
     #[inline]
-    fn reap(&mut self, counts: &mut SendCounts) -> bool {
+    pub(crate) fn reap(&mut self, counts: &mut SendCounts) -> bool {
         let mut found = [Wc::zeroed(); BATCH];
         loop {
             let Some(sender) = &self.sender else { return false };
@@ -101,9 +103,32 @@ impl Queue {
         failed
     }
 
+    /// Where the bytes of the next frame go.
+    #[inline]
+    pub(crate) fn place(&self) -> usize {
+        self.places.frame(self.prepared)
+    }
+
+    /// Prepares the next frame, whose bytes are in their place.
+    #[inline]
+    pub(crate) fn prepare(
+        &mut self,
+        (place, length): (usize, usize),
+        to: Destination,
+        counts: &mut SendCounts,
+    ) {
+        let count = self.prepared + 1;
+        let signalled = count.is_multiple_of(SIGNAL);
+        let sender = self.sender.as_mut();
+        match sender.map(|sender| sender.prepare(count, (place, length), to, signalled)) {
+            Some(Ok(())) => self.prepared = count,
+            _ => counts.failed += 1,
+        }
+    }
+
     /// Announces what was prepared; returns whether all of it was taken.
     #[inline]
-    fn announce(&mut self, handles: &Handles, counts: &mut SendCounts) -> bool {
+    pub(crate) fn announce(&mut self, handles: &Handles, counts: &mut SendCounts) -> bool {
         let waiting = self.prepared - self.announced;
         if waiting == 0 {
             return true;
@@ -122,7 +147,7 @@ impl Queue {
     }
 
     /// Starts over with an empty queue pair.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         (self.announced, self.done) = (self.prepared, self.prepared);
     }
 
@@ -194,6 +219,13 @@ impl UdTx {
     }
 }
 
+impl SendsBy for UdTx {
+    fn replace(&mut self, peer: u32, handle: Option<AddressHandle>) -> Option<AddressHandle> {
+        self.announce_all();
+        self.handles.set(peer, handle)
+    }
+}
+
 impl Transmit for UdTx {
     #[inline]
     fn reserve(&mut self, channel: Channel, n: usize) -> usize {
@@ -224,24 +256,19 @@ impl Transmit for UdTx {
         queue.posted += 1;
         let id = FrameId(queue.posted);
         let is_lost = self.is_off || self.is_broken || !self.handles.has(peer.0);
-        let Some(sender) = queue.sender.as_mut().filter(|_| !is_lost) else {
+        if is_lost {
             self.counts.unresolved += 1;
             return Ok(id);
-        };
-        let place = queue.places.frame(queue.prepared);
+        }
+        let place = queue.place();
         let mut at = place;
         for_each_part(head, body, |bytes| at += self.memory.write_shared(at, bytes));
-        let count = queue.prepared + 1;
         let destination = Destination {
             peer: peer.0,
             pair: to.pairs[channel.index()],
             key: to.key,
         };
-        let signalled = count.is_multiple_of(SIGNAL);
-        match sender.prepare(count, (place, at - place), destination, signalled) {
-            Ok(()) => queue.prepared = count,
-            Err(_) => self.counts.failed += 1,
-        }
+        queue.prepare((place, at - place), destination, &mut self.counts);
         Ok(id)
     }
 

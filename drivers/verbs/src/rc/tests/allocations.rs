@@ -7,7 +7,7 @@ use doorbell_fabric::time::Time;
 use doorbell_sim::conformance::Pair;
 use doorbell_testing::alloc;
 
-use super::{Rc1, connected};
+use super::{RcRail, connected};
 use crate::sys::model;
 
 /// Counts the messages that are shown.
@@ -21,7 +21,7 @@ impl Arrivals for Count {
 }
 
 /// Every kind of body both ways, alone and many at once, then quiet.
-fn exchange(pair: &mut Pair<Rc1>, far: &RegionSlice, seen: &mut Count, now: Time) {
+fn exchange(pair: &mut Pair<RcRail>, far: &RegionSlice, seen: &mut Count, now: Time) {
     let (to_a, to_b) = (pair.to_a, pair.to_b);
     let loan = ConstLoan::of_static(&[7; 600]);
     let parts = [loan, ConstLoan::EMPTY, loan];

@@ -6,23 +6,25 @@ use doorbell_fabric::message::{Body, Message, Refused};
 use doorbell_fabric::rail::Rail;
 use doorbell_sim::conformance::Pair;
 
-use super::{Rc1, connected, counts, device_of, fresh, small};
-use crate::rc::core::Core;
+use super::{RcRail, connected, counts, device_of, fresh, small};
+use crate::config::VerbsConfig;
+use crate::ports::Tree;
 use crate::sys::model::{self, Fault, Spec};
 use crate::sys::{Wc, numbers};
+use crate::ud::open::Source;
 
-fn try_send(pair: &mut Pair<Rc1>, n: u64) -> bool {
+fn try_send(pair: &mut Pair<RcRail>, n: u64) -> bool {
     let body = [n as u8; 2000];
     let sent = pair.a.send(pair.to_b, &n.to_le_bytes(), Body::Bytes(&body));
     sent.is_ok()
 }
 
-fn send(pair: &mut Pair<Rc1>, n: u64) {
+fn send(pair: &mut Pair<RcRail>, n: u64) {
     assert!(try_send(pair, n));
 }
 
 /// Why the peer of `a` went down; each time that it did.
-fn downs(pair: &Pair<Rc1>) -> Vec<DownReason> {
+fn downs(pair: &Pair<RcRail>) -> Vec<DownReason> {
     let about = pair
         .events
         .iter()
@@ -35,7 +37,7 @@ fn downs(pair: &Pair<Rc1>) -> Vec<DownReason> {
         .collect()
 }
 
-fn fail(rail: &Rc1, after: u32, status: i32, is_carried: bool) {
+fn fail(rail: &RcRail, after: u32, status: i32, is_carried: bool) {
     let fault = Fault {
         after,
         status,
@@ -45,7 +47,7 @@ fn fail(rail: &Rc1, after: u32, status: i32, is_carried: bool) {
 }
 
 /// The numbers of the messages that are given back, which have to be whole and in order.
-fn reclaimed(pair: &mut Pair<Rc1>) -> Vec<u64> {
+fn reclaimed(pair: &mut Pair<RcRail>) -> Vec<u64> {
     let mut numbers = Vec::new();
     pair.a.reclaim(pair.to_b, &mut |_, bytes| {
         let n = u64::from_le_bytes(bytes[..8].try_into().unwrap());
@@ -196,7 +198,7 @@ fn the_other_end_is_told_and_finds_out_by_itself() {
     for is_told in [true, false] {
         let mut pair = connected();
         fail(&pair.a, 0, numbers::RETRY_EXC_ERR, false);
-        pair.a.contact.is_mute = !is_told;
+        model::mute(&device_of(&pair.a), !is_told);
         send(&mut pair, 1);
         pair.until("the end is reported", |pair| !downs(pair).is_empty());
         let mut reasons = Vec::new();
@@ -247,7 +249,7 @@ fn flushes_of_the_shared_queue_cost_nobody_anything() {
 fn completions_that_lie_are_counted_and_change_nothing() {
     let mut pair = connected();
     let device = device_of(pair.b());
-    let number = model::pair_numbers(&device)[0];
+    let number = model::connection_numbers(&device)[0];
     let mut lie = Wc::zeroed();
     // Never given, of a generation that is over, twice; of queue pairs that are, and are not.
     for (id, pair) in [
@@ -274,7 +276,7 @@ fn completions_that_lie_are_counted_and_change_nothing() {
 fn a_length_above_the_slot_ends_the_peer() {
     let mut pair = connected();
     let device = device_of(&pair.a);
-    let number = model::pair_numbers(&device)[0];
+    let number = model::connection_numbers(&device)[0];
     let mut lie = Wc::zeroed();
     (lie.wr_id, lie.qp_num, lie.byte_len) = (31 | 1 << 32, number, 8193);
     model::lie(&device, lie);
@@ -306,22 +308,23 @@ fn a_number_that_runs_ahead_of_what_was_sent_is_hostile() {
 fn every_step_that_is_refused_leaves_nothing() {
     let number = fresh();
     let name = super::device(number);
+    let rail = format!("verbs:{name}:1").parse().unwrap();
     let library = model::library(Spec::new(&name, [127, 2, 0, number as u8]));
     let mut refused = Vec::new();
     for count in 0.. {
         model::refuse_after(&name, Some(count));
-        let made = library.open(&name).and_then(|open| {
-            let mut core = Core::new(&open, (1, 0, 3), small())?;
-            core.add();
-            core.prepare(0).map(|_| core)
-        });
+        let source = Source {
+            library: library.clone(),
+            tree: Tree::default(),
+        };
+        let made = RcRail::open_from(&rail, &VerbsConfig::default(), small(), &source);
         let (call, _) = model::outcome(&name);
         let Some(call) = call else {
             drop(made.expect("nothing was refused"));
             break;
         };
         let said = made.err().expect("a step was refused").to_string();
-        assert!(said.contains(&format!("ibv_{call}")), "{said}");
+        assert!(said.contains(&format!("ibv_{call}")), "{call}: {said}");
         assert_eq!(model::outcome(&name).1, 0, "objects are left behind {call}");
         refused.push(call);
     }

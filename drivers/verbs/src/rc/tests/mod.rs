@@ -2,11 +2,8 @@
 
 mod allocations;
 mod contract_of_failure;
-mod direct;
 mod path;
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::time::Duration;
 
 use doorbell_fabric::message::{Body, Incarnation, Message};
@@ -14,12 +11,11 @@ use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 use doorbell_sim::conformance::{Apart, Pair};
 
-use self::direct::{Direct, Office};
-use super::core::{Core, RcStats, Sizes};
+use super::core::{RcStats, Sizes};
 use super::rail::RcRail;
+use crate::config::VerbsConfig;
 use crate::sys::model::{self, Spec};
-
-type Rc1 = RcRail<Direct>;
+use crate::ud::open::Source;
 
 /// A number that no other test of the model has.
 fn fresh() -> u32 {
@@ -31,16 +27,18 @@ fn device(number: u32) -> String {
     format!("rc{number}")
 }
 
-fn rail(office: &Rc<RefCell<Office>>, sizes: Sizes) -> (Rc1, Incarnation, String) {
+/// A rail over a device of its own.
+fn rail(sizes: Sizes) -> (RcRail, Incarnation) {
     let number = fresh();
     let address = [127, 1, (number >> 8) as u8, number as u8];
     let library = model::library(Spec::new(&device(number), address));
-    let open = library.open(&device(number)).unwrap();
-    let core = Core::new(&open, (1, 0, 3), sizes).unwrap();
-    let life = Incarnation(u64::from(number) << 8);
-    let contact = Direct::new(office, (number, life.0), address);
+    let tree = crate::ports::Tree::default();
     let name = format!("verbs:{}:1", device(number)).parse().unwrap();
-    (RcRail::new(name, core, contact), life, device(number))
+    let source = Source { library, tree };
+    let mut rail = RcRail::open_from(&name, &VerbsConfig::default(), sizes, &source).unwrap();
+    rail.set_key(&[7; 32]);
+    let life = rail.incarnation();
+    (rail, life)
 }
 
 fn small() -> Sizes {
@@ -52,14 +50,12 @@ fn small() -> Sizes {
     }
 }
 
-fn pair() -> Apart<Rc1> {
-    let office = Rc::new(RefCell::new(Office::default()));
-    let ((a, life_a, _), (b, life_b, _)) = (rail(&office, small()), rail(&office, small()));
+fn pair() -> Apart<RcRail> {
     let mut now = Time::ZERO;
     Apart::new(
-        (a, life_a),
-        (b, life_b),
-        move |a: &mut Rc1, b: Option<&mut Rc1>| {
+        rail(small()),
+        rail(small()),
+        move |a: &mut RcRail, b: Option<&mut RcRail>| {
             now += Duration::from_millis(1);
             a.progress(now);
             if let Some(b) = b {
@@ -75,7 +71,7 @@ mod contract {
 }
 
 /// Two ends that have spoken: one message each way was shown.
-fn connected() -> Pair<Rc1> {
+fn connected() -> Pair<RcRail> {
     let mut pair = pair().connect();
     let (to_a, to_b) = (pair.to_a, pair.to_b);
     pair.a.send(to_b, b"hello", Body::Empty).unwrap();
@@ -91,11 +87,11 @@ fn connected() -> Pair<Rc1> {
     pair
 }
 
-fn device_of(rail: &Rc1) -> String {
+fn device_of(rail: &RcRail) -> String {
     let name = rail.name().to_string();
     name.split(':').nth(1).unwrap().to_owned()
 }
 
-fn counts(rail: &Rc1) -> RcStats {
+fn counts(rail: &RcRail) -> RcStats {
     rail.stats()
 }

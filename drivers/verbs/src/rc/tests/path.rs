@@ -1,13 +1,15 @@
 //! The way of messages: what shares a send, what is sent from where it lies, and how credits go.
 
+use doorbell_fabric::event::{DownReason, EventKind};
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::{Body, Message, MsgId};
+use doorbell_fabric::rail::Rail;
 use doorbell_sim::conformance::Pair;
 
-use super::{Rc1, connected, counts, device_of};
+use super::{RcRail, connected, counts, device_of};
 use crate::sys::model;
 
-fn send(pair: &mut Pair<Rc1>, body: &[u8]) -> MsgId {
+fn send(pair: &mut Pair<RcRail>, body: &[u8]) -> MsgId {
     pair.a.send(pair.to_b, b"head", Body::Bytes(body)).unwrap()
 }
 
@@ -115,4 +117,33 @@ fn receives_begin_few_and_grow_when_few_are_left() {
 #[test]
 fn a_peer_that_was_opened_and_never_spoken_to_is_small() {
     assert!(size_of::<crate::rc::core::Peer>() <= 256);
+}
+
+#[test]
+fn a_peer_that_was_forgotten_is_met_again_under_a_number_that_is_free() {
+    let mut pair = connected();
+    let address = pair.b().address();
+    let life = pair.b().incarnation();
+    let to_b = pair.to_b;
+    send(&mut pair, b"never given back");
+    pair.a.forget(to_b);
+    pair.a.reclaim(to_b, &mut |_, _| panic!("it was dropped"));
+    pair.until("the other end finds it closed", |pair| {
+        std::iter::from_fn(|| pair.b().event())
+            .any(|event| event.kind == EventKind::PeerDown(DownReason::Closed))
+    });
+    (0..50).for_each(|_| pair.turn());
+    let again = pair.a.open(&address, life).unwrap();
+    assert_eq!(again, to_b, "its number was free");
+    pair.a.send(again, b"head", Body::Empty).unwrap();
+    let to_a = pair.to_a;
+    pair.until("it calls as a stranger does", |pair| {
+        pair.b().stranger().is_some()
+    });
+    let (own, own_life) = (pair.a.address(), pair.a.incarnation());
+    pair.b().forget(to_a);
+    (0..50).for_each(|_| pair.turn());
+    let seen = pair.at_b.messages.len();
+    pair.b().open(&own, own_life).unwrap();
+    pair.until("its message is shown", |pair| pair.at_b.messages.len() > seen);
 }

@@ -10,12 +10,11 @@ use doorbell_fabric::gid::Link;
 use doorbell_fabric::time::Time;
 use doorbell_inet::put_peer;
 
-use super::rx::{From, Source};
-use super::tx::UdTx;
 use crate::address::PortAddress;
 use crate::gid::{self, Published};
 use crate::neighbour::Neighbours;
 use crate::ports::{Port, ip_of};
+use crate::source::{From, Source};
 use crate::sys::{AddressHandle, AhAttr, Domain};
 
 /// How often a peer without a way is looked at again.
@@ -29,9 +28,15 @@ const HOPS: u8 = 64;
 
 /// Settings of packets.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Marks {
-    pub(super) service_level: u8,
-    pub(super) traffic_class: u8,
+pub(crate) struct Marks {
+    pub(crate) service_level: u8,
+    pub(crate) traffic_class: u8,
+}
+
+/// What sends frames by the handles of peers.
+pub(crate) trait SendsBy {
+    /// Gives a peer another handle, or none; returns the one that it had, which no frame that waits names.
+    fn replace(&mut self, peer: u32, handle: Option<AddressHandle>) -> Option<AddressHandle>;
 }
 
 /// The way to one peer.
@@ -46,7 +51,7 @@ struct Way {
 }
 
 /// The ways to all peers, by their numbers.
-pub(super) struct Ways {
+pub(crate) struct Ways {
     list: Vec<Way>,
     /// `None` when the device was let go of.
     domain: Option<Arc<Domain>>,
@@ -58,7 +63,7 @@ pub(super) struct Ways {
 }
 
 impl Ways {
-    pub(super) fn new(domain: &Arc<Domain>, port: &Port, marks: Marks) -> Self {
+    pub(crate) fn new(domain: &Arc<Domain>, port: &Port, marks: Marks) -> Self {
         Self {
             list: Vec::new(),
             domain: Some(Arc::clone(domain)),
@@ -70,31 +75,36 @@ impl Ways {
     }
 
     /// What we have published.
-    pub(super) fn own(&self) -> &[Published] {
+    pub(crate) fn own(&self) -> &[Published] {
         &self.own
     }
 
     /// Readable when the kernel knows another neighbour.
-    pub(super) fn news(&self) -> Option<&OwnedFd> {
+    pub(crate) fn news(&self) -> Option<&OwnedFd> {
         self.neighbours.news()
     }
 
     /// The peer with this address, if it is known.
-    pub(super) fn find(&self, to: &PortAddress) -> Option<u32> {
+    pub(crate) fn find(&self, to: &PortAddress) -> Option<u32> {
         let at = self.list.iter().position(|way| !way.is_gone && way.to == *to);
         at.map(|at| at as u32)
     }
 
     /// Whether frames to a peer are sent.
-    pub(super) fn is_made(&self, peer: usize) -> bool {
+    pub(crate) fn is_made(&self, peer: usize) -> bool {
         self.list.get(peer).is_some_and(|way| way.is_made)
+    }
+
+    /// Whether there is a peer of this number.
+    pub(crate) fn is_known(&self, peer: usize) -> bool {
+        self.list.get(peer).is_some_and(|way| !way.is_gone)
     }
 
     /// Adds a peer.
     ///
     /// # Errors
     /// Why it cannot be reached.
-    pub(super) fn add(&mut self, peer: u32, to: PortAddress, port: &Port) -> Result<From, &'static str> {
+    pub(crate) fn add(&mut self, peer: u32, to: PortAddress, port: &Port) -> Result<From, &'static str> {
         if to.link != port.link {
             return Err("is of a port of InfiniBand, and the other one of Ethernet");
         }
@@ -121,28 +131,27 @@ impl Ways {
     }
 
     /// Removes a peer.
-    pub(super) fn remove(&mut self, peer: u32, now: Time, tx: &mut UdTx) {
+    pub(crate) fn remove(&mut self, peer: u32, now: Time, tx: &mut impl SendsBy) {
         if let Some(way) = self.list.get_mut(peer as usize) {
             (way.is_gone, way.is_made) = (true, false);
         }
         self.retire(peer, None, now, tx);
     }
 
-    fn retire(&mut self, peer: u32, handle: Option<AddressHandle>, now: Time, tx: &mut UdTx) {
-        tx.announce_all();
-        let before = tx.handles.set(peer, handle);
+    fn retire(&mut self, peer: u32, handle: Option<AddressHandle>, now: Time, tx: &mut impl SendsBy) {
+        let before = tx.replace(peer, handle);
         self.retired.extend(before.map(|handle| (now + RETIRED, handle)));
     }
 
     /// Every way may be another one: they are made again, one after the other.
-    pub(super) fn doubt(&mut self) {
+    pub(crate) fn doubt(&mut self) {
         self.list
             .iter_mut()
             .for_each(|way| (way.is_made, way.asked) = (false, Time::ZERO));
     }
 
     /// Makes ways that are not made, a few at a time, and lets go of handles that are not used any more.
-    pub(super) fn look(&mut self, now: Time, port: &Port, tx: &mut UdTx) {
+    pub(crate) fn look(&mut self, now: Time, port: &Port, tx: &mut impl SendsBy) {
         self.retired.retain(|(until, _)| now < *until);
         let known = self.neighbours.read();
         let mut left = AT_A_TIME;
@@ -164,7 +173,7 @@ impl Ways {
     }
 
     /// Makes the handle of a peer, if nothing has to be waited for.
-    fn make(&mut self, peer: u32, now: Time, port: &Port, tx: &mut UdTx) {
+    fn make(&mut self, peer: u32, now: Time, port: &Port, tx: &mut impl SendsBy) {
         let Some(attributes) = self.attributes(peer as usize, port) else {
             return;
         };
@@ -180,7 +189,7 @@ impl Ways {
     }
 
     /// Where frames to a peer go, by the port's table as it is now; `None` while our GID is not in it.
-    fn attributes(&self, peer: usize, port: &Port) -> Option<AhAttr> {
+    pub(crate) fn attributes(&self, peer: usize, port: &Port) -> Option<AhAttr> {
         let way = &self.list[peer];
         let mut to = AhAttr::zeroed();
         (to.dlid, to.sl, to.port_num) = (way.to.lid, self.marks.service_level, port.number);
@@ -201,7 +210,7 @@ impl Ways {
     }
 
     /// Forgets everything, and lets go of the device.
-    pub(super) fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         self.list.clear();
         self.retired.clear();
         self.domain = None;
@@ -209,7 +218,7 @@ impl Ways {
 }
 
 /// The GIDs that a port publishes.
-pub(super) fn published(port: &Port) -> Vec<Published> {
+pub(crate) fn published(port: &Port) -> Vec<Published> {
     let usable = port.gids.usable.iter().take(gid::PUBLISHED);
     usable.map(|entry| entry.published).collect()
 }

@@ -1,0 +1,213 @@
+//! The datagrams of contact: one queue pair of the rail's own, whose frames are copied in and out.
+
+use std::sync::Arc;
+
+use doorbell_fabric::error::RailError;
+use doorbell_fabric::memory::{Region, RegionSlice};
+use doorbell_fabric::name::RailName;
+
+use crate::cm::LONGEST;
+use crate::discover;
+use crate::error::VerbsError;
+use crate::ports::Port;
+use crate::source::{From, GRH};
+use crate::sys::{
+    AddressHandle, Channel, DatagramPair, Destination, Domain, Handles, Registered, Sender, Sizes, Wc,
+    numbers,
+};
+use crate::ud::layout::Places;
+use crate::ud::open::{INLINE, random_key, start};
+use crate::ud::tx::{Queue, SendCounts};
+use crate::ways::SendsBy;
+
+/// Frames that wait to be sent, and to be received.
+const FRAMES: (usize, usize) = (64, 256);
+/// Completions that are taken off the queue at a time.
+const BATCH: usize = 16;
+
+/// What contact's datagrams have come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MailCounts {
+    pub(crate) sent: SendCounts,
+    /// Receives that ended with an error, and completions that cannot be true.
+    pub(crate) failed: u64,
+    pub(crate) nonsense: u64,
+    /// How often the queue pair was set up again.
+    pub(crate) resets: u64,
+}
+
+/// A queue pair of datagrams, its memory, and the handles of peers.
+pub(crate) struct Mail {
+    pair: Arc<DatagramPair>,
+    queue: Queue,
+    places: Places,
+    memory: RegionSlice,
+    /// Bytes of the longest datagram that the port carries: a longer receive never fails.
+    limit: usize,
+    key: u32,
+    handles: Handles,
+    /// Which buffers the device has.
+    posted: Vec<bool>,
+    back: Vec<(u64, usize)>,
+    is_broken: bool,
+    pub(crate) counts: MailCounts,
+}
+
+impl Mail {
+    /// Makes the queue pair, which receives from then on.
+    ///
+    /// # Errors
+    /// If the system refuses a step.
+    pub(crate) fn open(
+        name: &RailName,
+        domain: &Arc<Domain>,
+        channel: &Arc<Channel>,
+        port: &Port,
+    ) -> Result<Self, RailError> {
+        let failed = |error: VerbsError| discover::rejected_by(name, &error);
+        let limit = port.mtu().unwrap_or(256).max(LONGEST);
+        let (places, bytes) = Places::from(0, (FRAMES.0, FRAMES.1, 0), limit);
+        let region = Region::new(bytes)?;
+        let memory =
+            Registered::new(domain, &region).map_err(|error| discover::rejected_for(name, &error, bytes))?;
+        let sizes = Sizes {
+            sends: FRAMES.0,
+            receives: FRAMES.1,
+            inline: INLINE,
+        };
+        let pair = DatagramPair::new(&memory, channel, sizes).map_err(failed)?;
+        let key = random_key(name)?;
+        start(&pair, port, key).map_err(failed)?;
+        let mut mail = Self {
+            queue: Queue::new(Sender::new(&pair, FRAMES.0), places),
+            pair,
+            places,
+            memory: region.whole(),
+            limit,
+            key,
+            handles: Handles::default(),
+            posted: vec![false; FRAMES.1],
+            back: (0..FRAMES.1)
+                .map(|number| (number as u64, places.buffer(number as u32)))
+                .collect(),
+            is_broken: false,
+            counts: MailCounts::default(),
+        };
+        mail.refill();
+        Ok(mail)
+    }
+
+    /// The numbers that peers need: of the queue pair, and its Q_Key.
+    pub(crate) fn numbers(&self) -> (u32, u32) {
+        (self.pair.number(), self.key)
+    }
+
+    /// Whether another frame can be sent now.
+    pub(crate) fn has_room(&mut self) -> bool {
+        if self.queue.free() == 0 {
+            self.is_broken |= self.queue.reap(&mut self.counts.sent);
+        }
+        self.queue.free() > 0
+    }
+
+    /// Sends a frame to a peer, if the way to it is known; it may be lost.
+    pub(crate) fn send(&mut self, peer: u32, (pair, key): (u32, u32), bytes: &[u8]) {
+        if self.is_broken || !self.handles.has(peer) || !self.has_room() {
+            self.counts.sent.unresolved += 1;
+            return;
+        }
+        let place = self.queue.place();
+        self.memory.write(place, bytes);
+        let to = Destination { peer, pair, key };
+        let counts = &mut self.counts.sent;
+        self.queue.prepare((place, bytes.len()), to, counts);
+        self.is_broken |= !self.queue.announce(&self.handles, counts);
+    }
+
+    /// Whether a frame has come, or something is wrong.
+    #[inline]
+    pub(crate) fn receive(&mut self, mut each: impl FnMut(&From, &[u8])) {
+        let mut found = [Wc::zeroed(); BATCH];
+        loop {
+            let count = if self.is_broken {
+                0
+            } else {
+                self.pair.received().poll(&mut found).unwrap_or_else(|_| {
+                    self.is_broken = true;
+                    0
+                })
+            };
+            for completion in &found[..count] {
+                self.take(completion, &mut each);
+            }
+            if count < BATCH {
+                break;
+            }
+        }
+        if !self.is_broken && !self.back.is_empty() {
+            self.refill();
+        }
+    }
+
+    fn take(&mut self, completion: &Wc, each: &mut impl FnMut(&From, &[u8])) {
+        let number = completion.wr_id as usize;
+        if !self.posted.get_mut(number).is_some_and(std::mem::take) {
+            self.counts.nonsense += 1;
+            return;
+        }
+        let place = self.places.buffer(number as u32);
+        self.back.push((number as u64, place));
+        if completion.status != numbers::SUCCESS {
+            self.counts.failed += 1;
+            self.is_broken = true;
+            return;
+        }
+        let length = completion.byte_len as usize;
+        if !(GRH..=GRH + self.limit).contains(&length) {
+            self.counts.nonsense += 1;
+            return;
+        }
+        let buffer = self.memory.as_shared().skip(place);
+        // One byte more shows that a frame is too long.
+        let mut bytes = [0; LONGEST + 1];
+        let length = (length - GRH).min(bytes.len());
+        buffer.copy_to(GRH, &mut bytes[..length]);
+        each(&From::of(completion, buffer.take(GRH)), &bytes[..length]);
+    }
+
+    fn refill(&mut self) {
+        for (number, _) in &self.back {
+            self.posted[*number as usize] = true;
+        }
+        let length = Places::receive_length(self.limit);
+        self.is_broken |= self.pair.receive(&self.back, length).is_err();
+        self.back.clear();
+    }
+
+    /// Sets a queue pair up again that has failed. What it had is lost, as frames may be.
+    ///
+    /// # Errors
+    /// If the system refuses a step: the device is of no use any more.
+    pub(crate) fn mend(&mut self, port: &Port) -> Result<(), VerbsError> {
+        if !self.is_broken {
+            return Ok(());
+        }
+        self.counts.resets += 1;
+        start(&self.pair, port, self.key)?;
+        self.queue.restart();
+        self.back.clear();
+        self.posted.fill(false);
+        let all = 0..FRAMES.1 as u32;
+        self.back
+            .extend(all.map(|number| (number.into(), self.places.buffer(number))));
+        self.is_broken = false;
+        self.refill();
+        Ok(())
+    }
+}
+
+impl SendsBy for Mail {
+    fn replace(&mut self, peer: u32, handle: Option<AddressHandle>) -> Option<AddressHandle> {
+        self.handles.set(peer, handle)
+    }
+}
