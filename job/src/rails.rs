@@ -31,7 +31,7 @@ use doorbell_shm::ShmRail;
 use doorbell_sim::{SimDatagram, SimRail};
 use doorbell_udp::UdpRail;
 use doorbell_usnic::UsnicRail;
-use doorbell_verbs::UdRail;
+use doorbell_verbs::{PortName, RcRail, Service, UdRail};
 use doorbell_xdp::XdpRail;
 
 use fault_rail::FaultRail;
@@ -61,6 +61,8 @@ pub enum AnyRail {
     Igbvf(Btl<IgbvfRail>),
     /// Queues of a usNIC function, made reliable.
     Usnic(Btl<UsnicRail>),
+    /// Reliable connections of a verbs device.
+    VerbsRc(RcRail),
     /// Datagrams of queue pairs of a verbs device, made reliable.
     VerbsUd(Btl<UdRail>),
     /// A simulated network that carries messages.
@@ -82,6 +84,7 @@ macro_rules! each {
             AnyRail::Xdp($rail) => $do,
             AnyRail::Igbvf($rail) => $do,
             AnyRail::Usnic($rail) => $do,
+            AnyRail::VerbsRc($rail) => $do,
             AnyRail::VerbsUd($rail) => $do,
             AnyRail::Sim($rail) => $do,
             AnyRail::SimBtl($rail) => $do,
@@ -113,7 +116,12 @@ impl AnyRail {
             "igbvf" => reliable(IgbvfRail::open(name, &igbvf_config(config))?, config).map(Self::Igbvf),
             "usnic" => reliable(UsnicRail::open(name, &usnic_config(config))?, config).map(Self::Usnic),
             // Frames on its wire are the device's: there is no capture of them.
-            "verbs" => made_reliable(UdRail::open(name, &verbs_config(config))?, config).map(Self::VerbsUd),
+            "verbs" => match PortName::of(name)?.service {
+                Service::Connections => Ok(Self::VerbsRc(RcRail::open(name, &verbs_config(config))?)),
+                Service::Datagrams => {
+                    made_reliable(UdRail::open(name, &verbs_config(config))?, config).map(Self::VerbsUd)
+                }
+            },
             // Discovery has judged every name before, so that no other kind comes here.
             _ => Err(Error::Rail(RailError::Unusable {
                 rail: name.to_string(),

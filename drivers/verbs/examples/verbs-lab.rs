@@ -1,7 +1,8 @@
-//! What a test of a real port needs beside `doorbell`: the promises of datagrams, checked over it, and a
-//! steady state between two marks, for strace.
+//! What a test of a real port needs beside `doorbell`: the promises of messages or datagrams, checked over it,
+//! and a steady state between two marks, for strace.
 //!
 //! ```text
+//! verbs-lab conformance verbs:rxe0:1
 //! verbs-lab conformance verbs:rxe0:1:ud
 //! strace -f -o calls verbs-lab exchange verbs:rxe0:1:ud
 //! ```
@@ -18,8 +19,9 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::message::{Body, PeerIndex};
 use doorbell_fabric::rail::Rail as _;
 use doorbell_fabric::time::Time;
+use doorbell_sim::conformance::Apart;
 use doorbell_sim::conformance::datagram::Ends;
-use doorbell_verbs::{UdRail, VerbsConfig};
+use doorbell_verbs::{PortName, RcRail, Service, UdRail, VerbsConfig};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -68,18 +70,62 @@ fn since(began: Instant) -> Time {
     Time::from_nanos(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
+/// Two rails of connections over one port, which do not know each other.
+fn apart(name: &str) -> Result<Apart<RcRail>, RailError> {
+    let open = || {
+        let mut rail = RcRail::open(&name.parse()?, &VerbsConfig::default())?;
+        rail.set_key(&[7; 32]);
+        let life = rail.incarnation();
+        Ok::<_, RailError>((rail, life))
+    };
+    let began = Instant::now();
+    Ok(Apart::new(
+        open()?,
+        open()?,
+        move |a: &mut RcRail, b: Option<&mut RcRail>| {
+            let now = since(began);
+            a.progress(now);
+            if let Some(b) = b {
+                b.progress(now);
+            }
+        },
+    ))
+}
+
 /// Checks every promise over a pair of its own, one line for each.
 fn conformance(name: &str) -> Result<bool, RailError> {
-    drop(ends(name)?);
+    match PortName::of(&name.parse()?)?.service {
+        Service::Connections => {
+            drop(apart(name)?);
+            Ok(all_hold(
+                doorbell_sim::message_conformance!(list RcRail),
+                |check| apart(name).map(check),
+            ))
+        }
+        Service::Datagrams => {
+            drop(ends(name)?);
+            Ok(all_hold(
+                doorbell_sim::datagram_conformance!(list UdRail),
+                |check| ends(name).map(|mut ends| check(&mut ends)),
+            ))
+        }
+    }
+}
+
+/// Whether all of the checks pass.
+fn all_hold<C>(
+    checks: impl IntoIterator<Item = (&'static str, C)>,
+    run: impl Fn(C) -> Result<(), RailError>,
+) -> bool {
     let mut all = true;
-    for (what, check) in doorbell_sim::datagram_conformance!(list UdRail) {
+    for (what, check) in checks {
         // A check that fails prints why to the standard error.
-        let done = catch_unwind(AssertUnwindSafe(|| ends(name).map(|mut ends| check(&mut ends))));
+        let done = catch_unwind(AssertUnwindSafe(|| run(check)));
         let holds = matches!(done, Ok(Ok(())));
         println!("{} {what}", if holds { "holds" } else { "broken" });
         all &= holds;
     }
-    Ok(all)
+    all
 }
 
 /// Frames of the steady state, and how many are announced together.

@@ -12,8 +12,10 @@ use crate::config::VerbsConfig;
 use crate::error::VerbsError;
 use crate::gid::{Entry, Published};
 use crate::inspect::{self, DeviceFacts};
+use crate::name::{PortName, Service};
 use crate::nearest;
 use crate::ports::{self, Port, Tree};
+use crate::rc;
 use crate::sys::{LIBRARY, Library, Listed};
 use crate::ud;
 use crate::ud::open::Source;
@@ -128,25 +130,30 @@ impl VerbsDriver {
             Ok(opened) => opened,
             Err(error) => return whole(error.to_string(), remedy(&error).to_owned()),
         };
-        let each = (1..=device.ports).filter_map(|number| {
-            let name = rail_name(&listed.name, number)?;
+        let each = (1..=device.ports).flat_map(|number| {
             let found = Port::look(&open, number, tree);
             let found = found.map_err(|error| (error.to_string(), remedy(&error).to_owned()));
             let port = found.and_then(|port| {
                 port.only(self.config.gid_index)
                     .map_err(|reason| (reason, OTHER_INDEX.to_owned()))
             });
-            let candidate = match port {
-                Ok(port) => {
-                    let speed = tree.speed(&listed.name, number);
-                    candidate(name, &port, speed, &self.config)
+            let of_each = |name: RailName| {
+                let candidate = match &port {
+                    Ok(port) => {
+                        let speed = tree.speed(&listed.name, number);
+                        candidate(name, port, speed, &self.config)
+                    }
+                    Err((reason, remedy)) => Candidate::rejected(name, reason, remedy),
+                };
+                Found {
+                    candidate: of_device(candidate, &device, tree.place(&listed.name)),
+                    card: device.card_guid.clone(),
                 }
-                Err((reason, remedy)) => Candidate::rejected(name, reason, remedy),
             };
-            Some(Found {
-                candidate: of_device(candidate, &device, tree.place(&listed.name)),
-                card: device.card_guid.clone(),
-            })
+            rails(&listed.name, number)
+                .into_iter()
+                .map(of_each)
+                .collect::<Vec<Found>>()
         });
         each.collect()
     }
@@ -185,13 +192,13 @@ struct Found {
 }
 
 impl Found {
-    /// A device that cannot be used as a whole, by the name of its first port.
+    /// A device that cannot be used as a whole, by the names of its first port.
     fn refused(device: &str, reason: &str, remedy: &str) -> Vec<Self> {
         let refused = |name| Self {
             candidate: Candidate::rejected(name, reason, remedy),
             card: String::new(),
         };
-        rail_name(device, 1).map(refused).into_iter().collect()
+        rails(device, 1).into_iter().map(refused).collect()
     }
 }
 
@@ -204,7 +211,7 @@ fn cards(all: Vec<Found>) -> Vec<Candidate> {
     let with = |found: Found| {
         let others = places
             .iter()
-            .filter(|(card, rail)| *card == found.card && *rail != found.candidate.rail)
+            .filter(|(card, rail)| *card == found.card && !are_of_one_port(rail, &found.candidate.rail))
             .map(|(_, rail)| rail.to_string());
         let others: Vec<String> = others.collect();
         if found.card.is_empty() || others.is_empty() {
@@ -215,13 +222,29 @@ fn cards(all: Vec<Found>) -> Vec<Candidate> {
     all.into_iter().map(with).collect()
 }
 
-fn rail_name(device: &str, port: u8) -> Option<RailName> {
-    format!("verbs:{device}:{port}:ud").parse().ok()
+/// The rails of a port: of connections, and of datagrams.
+fn rails(device: &str, port: u8) -> Vec<RailName> {
+    let names = [
+        format!("verbs:{device}:{port}"),
+        format!("verbs:{device}:{port}:ud"),
+    ];
+    names.iter().filter_map(|name| name.parse().ok()).collect()
+}
+
+/// Whether two rails are of one port: they share its bandwidth, and fail together.
+fn are_of_one_port(one: &RailName, other: &RailName) -> bool {
+    let of = |name: &RailName| PortName::of(name).ok().map(|name| (name.device, name.port));
+    of(one) == of(other)
 }
 
 fn candidate(name: RailName, port: &Port, speed: Option<String>, config: &VerbsConfig) -> Candidate {
+    let service = PortName::of(&name).map_or(Service::Connections, |name| name.service);
+    let of_service = |mtu| match service {
+        Service::Connections => rc::capabilities(config),
+        Service::Datagrams => frame_capabilities(mtu, ud::ESTIMATE),
+    };
     let candidate = match (port.reason(), port.mtu()) {
-        (None, Some(mtu)) => Candidate::usable(name, frame_capabilities(mtu, ud::ESTIMATE)),
+        (None, Some(mtu)) => Candidate::usable(name, of_service(mtu)),
         (Some((reason, remedy)), _) => Candidate::rejected(name, reason, remedy),
         (None, None) => Candidate::rejected(name, "it has no MTU", "look at the device's driver"),
     };
@@ -231,7 +254,16 @@ fn candidate(name: RailName, port: &Port, speed: Option<String>, config: &VerbsC
         .fact("link", port.link.name());
     let candidate = with(candidate, "speed", speed);
     let candidate = with(candidate, "interface", port.interface.as_ref());
-    of_port(gids(candidate, port), port, config)
+    let carries = match service {
+        Service::Connections => "messages over reliable connections",
+        Service::Datagrams => "datagrams",
+    };
+    of_port(
+        gids(candidate.fact("carries", carries), port),
+        port,
+        service,
+        config,
+    )
 }
 
 /// Adds a fact that is known.
@@ -243,7 +275,7 @@ fn with(candidate: Candidate, name: &'static str, value: Option<impl ToString>) 
 }
 
 /// Adds what a rail over a port uses.
-fn of_port(candidate: Candidate, port: &Port, config: &VerbsConfig) -> Candidate {
+fn of_port(candidate: Candidate, port: &Port, service: Service, config: &VerbsConfig) -> Candidate {
     let partition = port
         .partition
         .map(|(index, key)| format!("{key:#06x} (index {index})"));
@@ -260,15 +292,16 @@ fn of_port(candidate: Candidate, port: &Port, config: &VerbsConfig) -> Candidate
     let Some(mtu) = port.mtu() else {
         return candidate;
     };
-    let locked = ud::locked(config, mtu).div_ceil(1024);
+    let (locked, inline) = match service {
+        Service::Connections => (rc::locked(config, mtu), rc::INLINE),
+        Service::Datagrams => (ud::locked(config, mtu), ud::INLINE.min(mtu)),
+    };
+    let locked = locked.div_ceil(1024);
     candidate
         .fact("mtu", format!("{mtu} bytes"))
         .fact(
             "inline",
-            format!(
-                "up to {} bytes, where the device grants them",
-                ud::INLINE.min(mtu)
-            ),
+            format!("up to {inline} bytes, where the device grants them"),
         )
         .fact("locks", format!("{locked} KiB"))
 }
@@ -421,12 +454,22 @@ mod tests {
             card: card.to_owned(),
         };
         let all = cards(vec![
+            port("verbs:a:1", "0001"),
             port("verbs:a:1:ud", "0001"),
             port("verbs:b:1:ud", "0001"),
             port("verbs:c:1:ud", ""),
             port("verbs:d:1:ud", ""),
         ]);
         let same: Vec<Vec<String>> = all.iter().map(|one| facts(one, "same-card")).collect();
-        assert_eq!(same, [vec!["verbs:b:1:ud"], vec!["verbs:a:1:ud"], vec![], vec![]]);
+        assert_eq!(
+            same,
+            [
+                vec!["verbs:b:1:ud"],
+                vec!["verbs:b:1:ud"],
+                vec!["verbs:a:1 verbs:a:1:ud"],
+                vec![],
+                vec![]
+            ]
+        );
     }
 }

@@ -34,7 +34,8 @@ impl PortName {
             unusable(
                 name,
                 reason,
-                "name verbs:DEVICE:PORT:ud, as `doorbell info` lists them: verbs:mlx5_0:1:ud",
+                "name verbs:DEVICE:PORT, or verbs:DEVICE:PORT:ud for datagrams, as `doorbell info` lists them: \
+                 verbs:mlx5_0:1",
             )
         };
         if name.kind() != "verbs" {
@@ -89,7 +90,7 @@ mod tests {
         ] {
             let said = of(text).unwrap_err();
             assert!(
-                said.contains(word) && said.contains("verbs:DEVICE:PORT:ud"),
+                said.contains(word) && said.contains("name verbs:DEVICE:PORT, or"),
                 "{text}: {said}"
             );
         }

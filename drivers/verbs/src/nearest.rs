@@ -5,7 +5,7 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::nearest::nearest;
 use doorbell_inet::unusable;
 
-use crate::name::{PortName, Service};
+use crate::name::PortName;
 use crate::ports::Tree;
 
 /// Names that are listed where none is near.
@@ -28,9 +28,8 @@ pub fn name_error(tree: &Tree, name: &RailName) -> Option<RailError> {
         return Some(no_devices(name));
     }
     let is_there = ports.contains(&(wanted.device.clone(), wanted.port));
-    let reason = match wanted.service {
-        Service::Datagrams if is_there => return None,
-        Service::Connections if is_there => return Some(without_connections(name, &wanted)),
+    let reason = match () {
+        _ if is_there => return None,
         _ if tree.devices().contains(&wanted.device) => {
             let count = tree.ports_of(&wanted.device).len();
             let noun = if count == 1 { "port" } else { "ports" };
@@ -43,15 +42,6 @@ pub fn name_error(tree: &Tree, name: &RailName) -> Option<RailError> {
     };
     let remedy = meant(tree, &ports, name).unwrap_or_else(|| "`doorbell info` lists the devices".to_owned());
     Some(unusable(name, reason, remedy))
-}
-
-/// Reliable connections, which there are none of yet.
-pub(crate) fn without_connections(name: &RailName, wanted: &PortName) -> RailError {
-    unusable(
-        name,
-        "reliable connections are not built yet, and datagrams are",
-        format!("name verbs:{}:{}:ud", wanted.device, wanted.port),
-    )
 }
 
 /// The refusal on a machine without a device.
@@ -74,16 +64,15 @@ fn port_on<'a>(tree: &Tree, ports: &'a [(String, u8)], interface: &str) -> Optio
 fn meant(tree: &Tree, ports: &[(String, u8)], name: &RailName) -> Option<String> {
     let first = name.object().split(':').next().unwrap_or("");
     if let Some((device, port)) = port_on(tree, ports, first) {
-        return Some(format!("the port on {first} is verbs:{device}:{port}:ud"));
+        return Some(format!("the port on {first} is verbs:{device}:{port}"));
     }
     let names: Vec<String> = ports
         .iter()
-        .map(|(device, port)| format!("verbs:{device}:{port}:ud"))
+        .map(|(device, port)| format!("verbs:{device}:{port}"))
         .collect();
-    let all = || names.iter().map(String::as_str);
-    // A name without its end is near by what it has.
-    let with_end = format!("{}:ud", name.as_str().trim_end_matches(':'));
-    if let Some(near) = nearest(name.as_str(), all()).or_else(|| nearest(&with_end, all())) {
+    let datagrams: Vec<String> = names.iter().map(|name| format!("{name}:ud")).collect();
+    let all = || names.iter().chain(&datagrams).map(String::as_str);
+    if let Some(near) = nearest(name.as_str(), all()) {
         return Some(format!("the nearest name is {near}"));
     }
     match names.get(..NAMES_MOST) {
@@ -109,31 +98,33 @@ mod tests {
     #[test]
     fn names_of_ports_are_refused_by_nothing() {
         let fake = Fake::rxe("eth0");
-        assert!(name_error(&fake.tree(), &"verbs:rxe0:1:ud".parse().unwrap()).is_none());
+        for name in ["verbs:rxe0:1", "verbs:rxe0:1:ud"] {
+            assert!(name_error(&fake.tree(), &name.parse().unwrap()).is_none());
+        }
     }
 
     #[test]
     fn each_bad_name_gets_one_sentence_with_the_nearest_that_is_valid() {
         let fake = Fake::rxe("eth0");
         for (text, word, near) in [
-            ("verbs", "names no device", "verbs:rxe0:1:ud"),
-            ("verbs:", "names no device", "verbs:rxe0:1:ud"),
-            ("verbs:nosuch", "names no port", "verbs:rxe0:1:ud"),
-            ("verbs:nosuch:1:ud", "no RDMA device nosuch", "verbs:rxe0:1:ud"),
+            ("verbs", "names no device", "name one of verbs:rxe0:1"),
+            ("verbs:", "names no device", "name one of verbs:rxe0:1"),
+            ("verbs:nosuch", "names no port", "name one of verbs:rxe0:1"),
             (
-                "verbs:rxe0",
-                "names no port",
+                "verbs:nosuch:1:ud",
+                "no RDMA device nosuch",
                 "the nearest name is verbs:rxe0:1:ud",
             ),
+            ("verbs:rxe0", "names no port", "the nearest name is verbs:rxe0:1"),
             (
                 "verbs:rxe0:0",
                 "counted from 1",
-                "the nearest name is verbs:rxe0:1:ud",
+                "the nearest name is verbs:rxe0:1",
             ),
             (
                 "verbs:rxe0:2",
                 "rxe0 has 1 port;",
-                "the nearest name is verbs:rxe0:1:ud",
+                "the nearest name is verbs:rxe0:1",
             ),
             (
                 "verbs:rxe0:2:ud",
@@ -143,27 +134,18 @@ mod tests {
             (
                 "verbs:rxe0:1:rc2",
                 "is not ud",
-                "the nearest name is verbs:rxe0:1:ud",
+                "the nearest name is verbs:rxe0:1",
             ),
             (
                 "verbs:rex0:1:ud",
                 "no RDMA device rex0",
                 "the nearest name is verbs:rxe0:1:ud",
             ),
-            (
-                "verbs:rxe0:1",
-                "connections are not built yet",
-                "name verbs:rxe0:1:ud",
-            ),
-            (
-                "verbs:eth0",
-                "names no port",
-                "the port on eth0 is verbs:rxe0:1:ud",
-            ),
+            ("verbs:eth0", "names no port", "the port on eth0 is verbs:rxe0:1"),
             (
                 "verbs:eth0:1:ud",
                 "is a network interface",
-                "the port on eth0 is verbs:rxe0:1:ud",
+                "the port on eth0 is verbs:rxe0:1",
             ),
         ] {
             let said = said(&fake, text);
@@ -180,12 +162,12 @@ mod tests {
         }
         let all = said(&fake, "verbs:elsewhere:7:ud");
         assert!(
-            all.contains("verbs:mlx5_0:1:ud, ") && all.contains("lists all"),
+            all.contains("verbs:mlx5_0:1, ") && all.contains("lists all"),
             "{all}"
         );
         assert!(said(&fake, "verbs:mlx5_0:3").contains("mlx5_0 has 2 ports"));
         let none = Fake::new();
         assert!(said(&none, "verbs:rxe0:1:ud").contains("no RDMA device here"));
-        assert!(said(&none, "verbs:rxe0").contains("name verbs:DEVICE:PORT:ud"));
+        assert!(said(&none, "verbs:rxe0").contains("name verbs:DEVICE:PORT"));
     }
 }

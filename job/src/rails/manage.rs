@@ -18,7 +18,7 @@ use doorbell_shm::ShmRail;
 use doorbell_sim::{SimDatagram, SimRail};
 use doorbell_udp::UdpRail;
 use doorbell_usnic::UsnicRail;
-use doorbell_verbs::UdRail;
+use doorbell_verbs::{RcRail, UdRail};
 use doorbell_xdp::XdpRail;
 
 use super::capture::{self, Capture};
@@ -182,6 +182,44 @@ impl Manage for ShmRail {
             network: doorbell_inet::network(),
             ..Place::default()
         }
+    }
+}
+
+impl Manage for RcRail {
+    fn incarnation(&self) -> Incarnation {
+        self.incarnation()
+    }
+
+    fn set_job_key(&mut self, key: &Key) {
+        self.set_key(key.bytes());
+    }
+
+    fn how(&self) -> Option<String> {
+        Some(self.describe())
+    }
+
+    fn counts(&self, each: &mut dyn FnMut(&str, &'static str, u64)) {
+        self.each_count(&mut |name, count| each(name, unit(name), count));
+    }
+
+    fn trouble(&self, peer: PeerIndex) -> Option<Cow<'static, str>> {
+        self.reason().or_else(|| self.findings(peer)).map(Cow::Owned)
+    }
+
+    fn own_reason(&self) -> Option<String> {
+        self.reason()
+    }
+
+    fn inject_failure(&mut self, peer: Option<PeerIndex>) {
+        self.sever(peer);
+    }
+
+    fn place(&self) -> Place {
+        self.place()
+    }
+
+    fn set_peer_key(&mut self, address: &RailAddress, life: Incarnation, key: &Key) {
+        self.set_key_of(address, life, key.bytes());
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   chains   machine · shm · udp:INTERFACE · xdp:INTERFACE · KIND:PCI-ADDRESS
-//!            verbs:DEVICE:PORT:ud                                  one for each rail
+//!            verbs:DEVICE:PORT[:ud]                                one for each rail
 //!            ofi · one for each client of libfabric                                where it is named
 //!   a step   ok │ broken (ends the chain: cause and fixes) │ unknown │ not applicable │ note (slow only)
 //! ```
@@ -213,7 +213,7 @@ fn unknown(text: &str) -> ToolError {
     names.dedup();
     ToolError::Usage(format!(
         "`{text}` is no rail, no PCI function and no interface of this machine; its interfaces are {}, and rails are named \
-         like shm, udp:eth0, xdp:eth0, igbvf:0000:01:10.0, usnic:0000:3b:00.1, usnic:model/DIR/vf0 or verbs:mlx5_0:1:ud",
+         like shm, udp:eth0, xdp:eth0, igbvf:0000:01:10.0, usnic:0000:3b:00.1, usnic:model/DIR/vf0 or verbs:mlx5_0:1",
         names.join(", ")
     ))
 }

@@ -17,54 +17,82 @@ use super::Pair;
 /// pair of rails, of which the last one's have not opened each other.
 #[macro_export]
 macro_rules! message_conformance {
+    (list $rail:ty) => {
+        $crate::message_conformance!(@all [list $rail])
+    };
     ($pair:path) => {
-        $crate::message_conformance!(@ $pair, message:
-            a_message_arrives_whole_whatever_its_body
-            each_message_arrives_exactly_once_both_ways
-            accepted_bytes_are_the_rails_own
-            the_watermark_waits_for_the_peers_poll
-            the_watermark_only_grows_and_is_true
-            reclaim_gives_exactly_what_is_above_the_watermark
-            full_takes_nothing
-            too_long_takes_nothing
-            an_unknown_peer_is_down
-            a_poll_keeps_to_its_budget
-            the_same_address_and_life_is_the_same_peer
-            a_foreign_address_is_refused_with_a_reason
-            a_crash_is_reported_once_and_sends_are_refused_after_it
-            a_goodbye_is_reported_as_one
-            giving_a_connection_up_is_not_reported_to_its_own_side
-            what_was_abandoned_is_revived_at_both_ends
-            what_was_abandoned_comes_back_by_a_call_alone
-            nothing_of_the_old_life_arrives_in_the_new_one
-            both_ends_may_call_at_once
-        );
-        $crate::message_conformance!(@ $pair, onesided:
-            get_reads_exactly_what_was_exposed
-            put_writes_exactly_its_range
-            atomics_answer_the_old_value
-            a_get_keeps_the_region_that_it_fills
-            nothing_outside_the_exposure_is_reached
-            a_wrong_key_or_access_reaches_nothing
-            withdrawn_memory_cannot_be_reached
-            an_exposure_to_one_peer_is_that_peers
-            a_fence_comes_after_everything_before_it
-            operations_open_at_a_crash_end_once_each
-        );
-        $crate::message_conformance!(@ apart $pair:
-            a_peer_opened_late_was_reported_by_name_and_loses_nothing
-        );
+        $crate::message_conformance!(@all [tests $pair]);
     };
-    (@ $pair:path, $kind:ident: $($check:ident)*) => {
+    (@all $made:tt) => {
+        $crate::message_conformance! { @made $made
+            message {
+                a_message_arrives_whole_whatever_its_body
+                each_message_arrives_exactly_once_both_ways
+                accepted_bytes_are_the_rails_own
+                the_watermark_waits_for_the_peers_poll
+                the_watermark_only_grows_and_is_true
+                reclaim_gives_exactly_what_is_above_the_watermark
+                full_takes_nothing
+                too_long_takes_nothing
+                an_unknown_peer_is_down
+                a_poll_keeps_to_its_budget
+                the_same_address_and_life_is_the_same_peer
+                a_foreign_address_is_refused_with_a_reason
+                a_crash_is_reported_once_and_sends_are_refused_after_it
+                a_goodbye_is_reported_as_one
+                giving_a_connection_up_is_not_reported_to_its_own_side
+                what_was_abandoned_is_revived_at_both_ends
+                what_was_abandoned_comes_back_by_a_call_alone
+                nothing_of_the_old_life_arrives_in_the_new_one
+                both_ends_may_call_at_once
+            }
+            onesided {
+                get_reads_exactly_what_was_exposed
+                put_writes_exactly_its_range
+                atomics_answer_the_old_value
+                a_get_keeps_the_region_that_it_fills
+                nothing_outside_the_exposure_is_reached
+                a_wrong_key_or_access_reaches_nothing
+                withdrawn_memory_cannot_be_reached
+                an_exposure_to_one_peer_is_that_peers
+                a_fence_comes_after_everything_before_it
+                operations_open_at_a_crash_end_once_each
+            }
+            apart {
+                a_peer_opened_late_was_reported_by_name_and_loses_nothing
+            }
+        }
+    };
+    (@made [list $rail:ty] message { $($message:ident)* } onesided { $($onesided:ident)* } apart { $($apart:ident)* }) => {
+        [
+            $((
+                stringify!($message),
+                (|apart| $crate::conformance::message::$message(&mut apart.connect()))
+                    as fn($crate::conformance::Apart<$rail>),
+            ),)*
+            $((
+                stringify!($onesided),
+                (|apart| $crate::conformance::onesided::$onesided(&mut apart.connect()))
+                    as fn($crate::conformance::Apart<$rail>),
+            ),)*
+            $((
+                stringify!($apart),
+                $crate::conformance::apart::$apart as fn($crate::conformance::Apart<$rail>),
+            ),)*
+        ]
+    };
+    (@made [tests $pair:path] message { $($message:ident)* } onesided { $($onesided:ident)* } apart { $($apart:ident)* }) => {
         $(#[test]
-        fn $check() {
-            $crate::conformance::$kind::$check(&mut $pair().connect());
+        fn $message() {
+            $crate::conformance::message::$message(&mut $pair().connect());
         })*
-    };
-    (@ apart $pair:path: $($check:ident)*) => {
         $(#[test]
-        fn $check() {
-            $crate::conformance::apart::$check($pair());
+        fn $onesided() {
+            $crate::conformance::onesided::$onesided(&mut $pair().connect());
+        })*
+        $(#[test]
+        fn $apart() {
+            $crate::conformance::apart::$apart($pair());
         })*
     };
 }

@@ -8,6 +8,7 @@ pub(crate) struct Mtu(u8);
 
 impl Mtu {
     /// The smallest of them, 256 bytes.
+    #[cfg(test)]
     pub(crate) const LEAST: Self = Self(1);
 
     /// The size of this number: 1 for 256 bytes, up to 5 for 4,096.

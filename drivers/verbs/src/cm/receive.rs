@@ -2,7 +2,6 @@
 
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::gid::{Link, share_partition};
-use doorbell_fabric::message::PeerIndex;
 use doorbell_fabric::time::Time;
 
 use super::contact::Contact;
@@ -265,7 +264,8 @@ impl Contact {
     }
 
     /// Whether the connection to a peer carries messages.
-    pub(crate) fn is_up(&self, peer: PeerIndex) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_up(&self, peer: doorbell_fabric::message::PeerIndex) -> bool {
         self.phase(peer.0) == Phase::Up
     }
 }

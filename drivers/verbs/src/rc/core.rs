@@ -45,6 +45,9 @@ const PROOF_HEAD: Head = Head {
 /// A request that has not ended after this time never will.
 const STALLED: Duration = Duration::from_secs(1);
 
+/// Bytes that go with a request itself, where the device can.
+pub(crate) const INLINE: usize = 128;
+
 /// Sizes of a rail of reliable connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
@@ -72,7 +75,7 @@ impl Default for Sizes {
             sends: 256,
             receives: (64, 512),
             peers: 1024,
-            inline: 128,
+            inline: INLINE,
             zero_copy: 4 << 10,
             retries: Retries {
                 count: 6,
@@ -134,6 +137,29 @@ pub struct RcStats {
     pub at_limit: u64,
     /// Asynchronous events that mean nothing here.
     pub other_events: u64,
+}
+
+impl RcStats {
+    /// Every counter with its name. Names and order never change.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        [
+            ("sent", self.sent),
+            ("sends", self.sends),
+            ("received", self.received),
+            ("doorbells", self.doorbells),
+            ("zero_copy", self.zero_copy),
+            ("told", self.told),
+            ("probes", self.probes),
+            ("rnr", self.rnr),
+            ("flushed", self.flushed),
+            ("stale", self.stale),
+            ("nonsense", self.nonsense),
+            ("grown", self.grown),
+            ("at_limit", self.at_limit),
+            ("other_events", self.other_events),
+        ]
+        .into_iter()
+    }
 }
 
 /// How far a peer has come.
@@ -547,6 +573,13 @@ impl Core {
         if self.peers[index as usize].stage != Stage::Down {
             self.bury(index);
             self.report(index, EventKind::PeerDown(reason), Life::FIRST);
+        }
+    }
+
+    /// Breaks a connection without a word to anybody.
+    pub(crate) fn sever(&mut self, index: u32) {
+        if let Some(link) = &mut self.peers[index as usize].link {
+            link.sever();
         }
     }
 

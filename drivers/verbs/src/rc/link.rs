@@ -380,11 +380,16 @@ impl Link {
     /// Moves the queue pair to ERR: everything that is under way ends, and a mark behind it.
     pub(crate) fn fail(&mut self, reason: DownReason, now: Time) -> Posted {
         self.state = State::Ending(reason, now);
+        self.sever();
+        self.probe(now)
+    }
+
+    /// Moves the queue pair to ERR, which the other end is not told.
+    pub(crate) fn sever(&mut self) {
         let mut attributes = QpAttr::zeroed();
         attributes.qp_state = numbers::ERR;
         // A refusal, of a device that is gone, changes nothing: then time ends the connection.
         let _ = self.poster.pair().modify(attributes, numbers::HAS_STATE);
-        self.probe(now)
     }
 
     /// Reads the counters that the peer has written; whether there is news.

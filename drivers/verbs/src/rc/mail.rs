@@ -53,6 +53,11 @@ pub(crate) struct Mail {
     pub(crate) counts: MailCounts,
 }
 
+/// Bytes of memory that it locks, on a port of this MTU.
+pub(crate) fn locked(mtu: usize) -> usize {
+    Places::from(0, (FRAMES.0, FRAMES.1, 0), mtu.max(LONGEST)).1
+}
+
 impl Mail {
     /// Makes the queue pair, which receives from then on.
     ///

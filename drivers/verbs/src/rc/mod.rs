@@ -14,5 +14,19 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
+use doorbell_fabric::caps::Capabilities;
+
+pub(crate) use self::core::INLINE;
 pub use self::core::RcStats;
+use self::core::Sizes;
 pub use self::rail::RcRail;
+
+/// What rails of a configuration can do.
+pub(crate) fn capabilities(config: &crate::config::VerbsConfig) -> Capabilities {
+    rail::capabilities(&Sizes::of(config))
+}
+
+/// Bytes of memory that a rail locks at most, on a port of this MTU.
+pub(crate) fn locked(config: &crate::config::VerbsConfig, mtu: usize) -> usize {
+    Sizes::of(config).locked() + mail::locked(mtu)
+}

@@ -113,7 +113,7 @@ impl RcRail {
 
     /// Describes what the rail uses: the link, the MTU, the GIDs by rank, the partition.
     #[must_use]
-    pub fn how(&self) -> String {
+    pub fn describe(&self) -> String {
         let port = self.connector.port();
         let gids: Vec<String> = self
             .connector
@@ -137,10 +137,10 @@ impl RcRail {
         Some(format!("{reason}; {remedy}"))
     }
 
-    /// Returns the trouble on the way to a peer, as far as any was found: that no connection is made, and why;
+    /// Returns what was found out about the way to a peer: that no connection is made, and why;
     /// that it uses less than both ports carry.
     #[must_use]
-    pub fn trouble(&self, peer: PeerIndex) -> Option<String> {
+    pub fn findings(&self, peer: PeerIndex) -> Option<String> {
         let note = self.connector.note(peer);
         if let Some((refusal, by_us)) = note.refusal {
             let who = if by_us {
@@ -173,6 +173,34 @@ impl RcRail {
         }
     }
 
+    /// Calls `each` with every counter's name and total. Names and order never change.
+    pub fn each_count(&self, each: &mut dyn FnMut(&'static str, u64)) {
+        let mail = self.connector.mail_counts();
+        self.stats().named().for_each(|(name, count)| each(name, count));
+        self.connector
+            .counts()
+            .named()
+            .for_each(|(name, count)| each(name, count));
+        for (name, count) in [
+            ("contact_unresolved", mail.sent.unresolved),
+            ("contact_errors", mail.sent.failed + mail.failed),
+            ("contact_nonsense", mail.sent.nonsense + mail.nonsense),
+            ("contact_resets", mail.resets),
+        ] {
+            each(name, count);
+        }
+    }
+
+    /// Breaks the connection to one peer, or to all, as a failure of the network would: its queue pair takes
+    /// no request any more, which neither end is told.
+    pub fn sever(&mut self, peer: Option<PeerIndex>) {
+        for index in 0..self.core.peers.len() as u32 {
+            if peer.is_none_or(|peer| peer.0 == index) {
+                self.core.sever(index);
+            }
+        }
+    }
+
     /// The device has failed, or is gone.
     fn fail(&mut self) {
         if !std::mem::replace(&mut self.is_over, true) {
@@ -197,7 +225,7 @@ impl RcRail {
     }
 }
 
-fn capabilities(sizes: &Sizes) -> Capabilities {
+pub(crate) fn capabilities(sizes: &Sizes) -> Capabilities {
     let message = sizes.message();
     Capabilities {
         features: Features {

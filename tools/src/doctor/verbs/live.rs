@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use doorbell_fabric::datagram::Datagram;
 use doorbell_fabric::gid::{Kind, Link as LinkLayer};
 use doorbell_fabric::rail::Rail as _;
-use doorbell_verbs::{UdRail, VerbsConfig};
+use doorbell_verbs::{Service, UdRail, VerbsConfig};
 
-use super::{At, Ended, Facts, Fix, Link, Walk, peer, refused};
+use super::{At, Ended, Facts, Fix, Link, Walk, connections, peer, refused};
 use crate::doctor::firewall::{self, Fate, Frames};
 use crate::doctor::frames;
 
@@ -37,11 +37,11 @@ pub(super) fn steps(
     towards: Option<IpAddr>,
 ) -> Link {
     let mut rail = queues(walk, at, config)?;
-    walk.not_applicable(
-        "windows",
-        "they are of reliable connections, which are not built yet",
-    );
     frames_pass(walk, &mut rail)?;
+    match at.service {
+        Service::Connections => connections::steps(walk, at, config)?,
+        Service::Datagrams => walk.not_applicable("connection", "the rail carries datagrams"),
+    }
     filter(walk, at, facts)?;
     loss(walk, at);
     flow_control(walk, facts);
@@ -55,7 +55,10 @@ pub(super) fn steps(
 }
 
 fn queues(walk: &mut Walk, at: &At<'_>, config: &VerbsConfig) -> Result<UdRail, Ended> {
-    let rail = UdRail::open(at.name, config).map_err(|error| refused(walk, "queues", &error))?;
+    // A rail of connections has a queue pair of datagrams, too, by which it finds its peers.
+    let name = format!("verbs:{}:{}:ud", at.device, at.port).parse();
+    let rail = name.and_then(|name| UdRail::open(&name, config));
+    let rail = rail.map_err(|error| refused(walk, "queues", &error))?;
     let [wanted, granted] = rail.queues();
     let saw = format!(
         "{} sends, {} receives and {} bytes inline were requested, and {}, {} and {} granted",

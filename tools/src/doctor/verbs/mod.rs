@@ -1,14 +1,17 @@
-//! The chain of `verbs:DEVICE:PORT:ud`: from the library to datagrams through the port's own queue pairs.
+//! The chain of `verbs:DEVICE:PORT`: from the library to messages over a reliable connection through the
+//! port's own queue pairs; with `:ud` to datagrams.
 //!
 //! ```text
 //!   library ─ module ─ device ─ provider ─ namespace ─ device-file ─ cgroup     machine.rs
 //!     ─ open ─ port ─ partition ─ gid ─ mtu ─ memlock ─ fork                    port.rs
-//!     ─ queues ─ frames ─ firewall ─ loss ─ flow control ─ peer                 live.rs
+//!     ─ queues ─ frames ─ firewall ─ loss ─ flow control ─ peer                 live.rs, peer.rs
+//!                 └ connection, unless it is `:ud`                              connections.rs
 //! ```
 //!
 //! What the system has of a device is read below the doctor's root; what the library reports comes by
 //! [`Stack`], which tests replace.
 
+mod connections;
 mod live;
 mod machine;
 mod peer;
@@ -62,6 +65,7 @@ struct At<'a> {
     name: &'a RailName,
     device: &'a str,
     port: u8,
+    service: Service,
 }
 
 /// Returns the tree of devices of a system.
@@ -87,7 +91,7 @@ pub(super) fn on(system: &System, interface: &str) -> Vec<RailName> {
 }
 
 fn rail_name(device: &str, port: u8) -> Option<RailName> {
-    format!("verbs:{device}:{port}:ud").parse().ok()
+    format!("verbs:{device}:{port}").parse().ok()
 }
 
 /// Returns the rails that a name means: that of its port, or those of all ports of the device where it has no
@@ -118,13 +122,14 @@ pub(super) fn chain(system: &System, config: &Config, name: &RailName, peer: Opt
     let config = doorbell::drivers::verbs_config(config);
     let load = || Inspector::load(tree(system), &config);
     Walk::along(name.as_str(), |walk| {
-        let named = datagrams(walk, name)?;
+        let named = PortName::of(name).map_err(|error| refused(walk, "name", &error))?;
         let at = At {
             system,
             tree: tree(system),
             name,
             device: &named.device,
             port: named.port,
+            service: named.service,
         };
         let facts = before_queues(walk, &at, load)?;
         live::steps(walk, &at, &config, &facts, peer)
@@ -154,23 +159,6 @@ impl Facts {
         let provider = self.device.provider.as_ref().and_then(|file| file.file_name());
         provider.is_some_and(|name| name.to_string_lossy().contains("librxe"))
     }
-}
-
-/// Reads the name, and refuses reliable connections, which there are none of yet.
-fn datagrams(walk: &mut Walk, name: &RailName) -> Result<PortName, Ended> {
-    let named = match PortName::of(name) {
-        Ok(named) => named,
-        Err(error) => return Err(refused(walk, "name", &error)),
-    };
-    if named.service == Service::Connections {
-        return Err(walk.broken(
-            "service",
-            format!("`{name}` names reliable connections, which are not built yet"),
-            "this build carries datagrams alone over queue pairs",
-            vec![Fix::hand(format!("name `{name}:ud`, the datagrams of this port"))],
-        ));
-    }
-    Ok(named)
 }
 
 /// A step that is broken for a reason of the driver's, with its remedy.

@@ -51,7 +51,7 @@ pub(super) fn steps(walk: &mut Walk, at: &At<'_>, facts: &Facts, rail: &mut UdRa
         "messages",
         format!("whether messages reach {to} and come back was not tried: that takes a process there"),
         vec![Fix::hand(format!(
-            "try it: `doorbell pingpong --serve --rail verbs:DEVICE:PORT:ud` there, `doorbell why {to} --probe --rail {}` here",
+            "try it: `doorbell pingpong --serve --rail verbs:DEVICE:PORT` there, `doorbell why {to} --probe --rail {}` here",
             at.name
         ))],
     );

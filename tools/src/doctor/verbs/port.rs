@@ -41,7 +41,7 @@ pub(super) fn steps(walk: &mut Walk, at: &At<'_>, stack: &impl Stack) -> Result<
             format!("{} has no port {}: it has {}", at.device, at.port, device.ports),
             "ports are counted from 1",
             vec![Fix::hand(
-                remedy.unwrap_or_else(|| format!("name `verbs:{}:1:ud`", at.device)),
+                remedy.unwrap_or_else(|| format!("name `verbs:{}:1`", at.device)),
             )],
         ));
     }

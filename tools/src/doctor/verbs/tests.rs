@@ -7,7 +7,7 @@ use doorbell_fabric::name::RailName;
 use doorbell_verbs::gid::{Entry, Gid, rank};
 use doorbell_verbs::inspect::{DeviceFacts, Fault, LibraryFacts, PortFacts};
 
-use super::{At, Facts, Stack, before_queues, datagrams, live, tree};
+use super::{At, Facts, PortName, Service, Stack, before_queues, live, refused, tree};
 use crate::doctor::chain::{Chain, Is, Step, Verdict, Walk};
 use crate::doctor::firewall::{Fate, Way};
 use crate::doctor::system::fake::Fake;
@@ -115,13 +115,14 @@ fn machine() -> Fake {
 fn walked(fake: &Fake, made: Result<Made, Fault>, name: &str) -> Chain {
     let (system, name): (_, RailName) = (fake.system(), name.parse().unwrap());
     Walk::along(name.as_str(), |walk| {
-        let named = datagrams(walk, &name)?;
+        let named = PortName::of(&name).map_err(|error| refused(walk, "name", &error))?;
         let at = At {
             system: &system,
             tree: tree(&system),
             name: &name,
             device: &named.device,
             port: named.port,
+            service: named.service,
         };
         before_queues(walk, &at, || made).map(|_| ())
     })
@@ -194,16 +195,6 @@ fn a_port_that_is_well_goes_through_all_steps_in_their_order() {
 }
 
 #[test]
-fn connections_are_refused_by_name() {
-    let refused = broken(walked(&machine(), Ok(Made::new()), "verbs:rxe0:1"), "service");
-    assert!(
-        refused.saw.contains("`verbs:rxe0:1` names reliable connections"),
-        "{refused:?}"
-    );
-    assert!(refused.fixes[0].what.contains("verbs:rxe0:1:ud"));
-}
-
-#[test]
 fn a_library_that_is_not_there_is_installed_and_what_it_prints_is_shown() {
     let missing = Err(bad("libibverbs.so.1 cannot be used: no such file", "install it"));
     let step_of = broken(walked(&machine(), missing, "verbs:rxe0:1:ud"), "library");
@@ -251,7 +242,7 @@ fn a_device_that_is_not_there_is_named_with_the_nearest_and_an_interface_with_it
         interface.saw.contains("eth0 is a network interface"),
         "{interface:?}"
     );
-    assert_eq!(interface.fixes[0].what, "the port on eth0 is verbs:rxe0:1:ud");
+    assert_eq!(interface.fixes[0].what, "the port on eth0 is verbs:rxe0:1");
     fake.file("/sys/module/ib_core/parameters/netns_mode", "N\n");
     let elsewhere = at(&fake, "verbs:mlx5_0:1:ud");
     assert!(elsewhere.cause.unwrap().contains("another network namespace"));
@@ -483,6 +474,7 @@ fn tried(fake: &Fake, steps: impl FnOnce(&mut Walk, &At<'_>)) -> Step {
             name: &name,
             device: "rxe0",
             port: 1,
+            service: Service::Datagrams,
         };
         steps(walk, &at);
         Ok(())
@@ -552,11 +544,11 @@ fn names_are_ports_or_all_ports_of_a_device_or_refused_with_the_nearest() {
     };
     assert_eq!(
         named("verbs:mlx5_0").unwrap(),
-        ["verbs:mlx5_0:1:ud", "verbs:mlx5_0:2:ud"]
+        ["verbs:mlx5_0:1", "verbs:mlx5_0:2"]
     );
     assert_eq!(named("verbs:rxe0:1:ud").unwrap(), ["verbs:rxe0:1:ud"]);
     // What is not there is looked at step by step.
-    assert_eq!(named("verbs:nosuch").unwrap(), ["verbs:nosuch:1:ud"]);
+    assert_eq!(named("verbs:nosuch").unwrap(), ["verbs:nosuch:1"]);
     assert_eq!(named("verbs:rxe0:2").unwrap(), ["verbs:rxe0:2"]);
     for (text, word) in [
         ("verbs", "names no device"),
@@ -566,15 +558,15 @@ fn names_are_ports_or_all_ports_of_a_device_or_refused_with_the_nearest() {
     ] {
         let said = named(text).unwrap_err();
         assert!(
-            said.contains(word) && said.contains("verbs:rxe0:1:ud"),
+            said.contains(word) && said.contains("verbs:rxe0:1"),
             "{text}: {said}"
         );
     }
     let all: Vec<String> = super::all(&system).iter().map(ToString::to_string).collect();
-    assert_eq!(all, ["verbs:mlx5_0:1:ud", "verbs:mlx5_0:2:ud", "verbs:rxe0:1:ud"]);
+    assert_eq!(all, ["verbs:mlx5_0:1", "verbs:mlx5_0:2", "verbs:rxe0:1"]);
     let on: Vec<String> = super::on(&system, "eth0")
         .iter()
         .map(ToString::to_string)
         .collect();
-    assert_eq!(on, ["verbs:rxe0:1:ud"]);
+    assert_eq!(on, ["verbs:rxe0:1"]);
 }
