@@ -31,8 +31,6 @@ use crate::sys::{
 const BATCH: usize = 16;
 /// Fences that wait to be reported at most.
 const MOST_FENCES: usize = 64;
-/// How often the device is looked at.
-const LOOK: Duration = Duration::from_millis(20);
 /// The longest message that proves a connection: the largest path MTU.
 const PROOF_MOST: usize = 4096;
 /// What such messages begin with.
@@ -42,8 +40,6 @@ const PROOF_HEAD: Head = Head {
     count: U16::ZERO,
     flags: U16::new(PROOF),
 };
-/// A request that has not ended after this time never will.
-const STALLED: Duration = Duration::from_secs(1);
 
 /// Bytes that go with a request itself, where the device can.
 pub(crate) const INLINE: usize = 128;
@@ -123,6 +119,12 @@ pub struct RcStats {
     pub told: u64,
     /// Peers tried while they were idle.
     pub probes: u64,
+    /// Sends whose head asks for more credits.
+    pub asked: u64,
+    /// Times that idle credits were asked back.
+    pub recalled: u64,
+    /// Times that idle credits were given back.
+    pub returned: u64,
     /// Times that a peer had no slot for a send: a promise was broken.
     pub rnr: u64,
     /// Requests flushed at the end of connections.
@@ -199,6 +201,9 @@ pub(crate) struct Peer {
     is_active: bool,
     is_owed: bool,
     is_wanted: bool,
+    pub(crate) is_busy: bool,
+    /// Its place among the connections that are up.
+    live_at: u32,
 }
 
 impl Peer {
@@ -215,6 +220,8 @@ impl Peer {
             is_active: false,
             is_owed: false,
             is_wanted: false,
+            is_busy: false,
+            live_at: u32::MAX,
         }
     }
 
@@ -249,17 +256,23 @@ pub(crate) struct Core {
     lines: Arc<Registered>,
     domain: Arc<Domain>,
     open: Arc<Open>,
-    next_look: Time,
+    pub(crate) next_look: Time,
     /// Entries of the queue of sends, and requests that may need one.
     entries: usize,
     under_way: usize,
     /// Promises to connections that are over, whose last sends may still be found.
     settling: usize,
     /// Connections that are on their way to their ends.
-    ending: usize,
+    pub(crate) ending: Vec<u32>,
+    /// Connections that are up, and the next of them to be looked at.
+    pub(crate) live: Vec<u32>,
+    pub(crate) turn: usize,
+    /// Peers by what is to be done: something is to be posted; the outbox is not empty; counters are to be
+    /// written; requests are under way.
     dirty: Vec<u32>,
-    active: Vec<u32>,
+    pub(crate) active: Vec<u32>,
     owed: Vec<u32>,
+    pub(crate) busy: Vec<u32>,
     /// Peers that need a connection; connections that have ended, for their peers to learn.
     pub(crate) wanted: VecDeque<u32>,
     pub(crate) ended: VecDeque<(u32, DownReason)>,
@@ -274,6 +287,8 @@ pub(crate) struct Core {
     pub(crate) now: Time,
     /// Empty polls in a row.
     idle: u32,
+    #[cfg(test)]
+    pub(crate) expects_rnr: bool,
 }
 
 impl Core {
@@ -319,10 +334,13 @@ impl Core {
             entries,
             under_way: 0,
             settling: 0,
-            ending: 0,
+            ending: Vec::new(),
+            live: Vec::new(),
+            turn: 0,
             dirty: Vec::new(),
             active: Vec::new(),
             owed: Vec::new(),
+            busy: Vec::new(),
             wanted: VecDeque::new(),
             ended: VecDeque::new(),
             steps: VecDeque::new(),
@@ -333,6 +351,8 @@ impl Core {
             stats: RcStats::default(),
             now: Time::ZERO,
             idle: 0,
+            #[cfg(test)]
+            expects_rnr: false,
         })
     }
 
@@ -343,8 +363,17 @@ impl Core {
             return None;
         }
         self.peers.push(Peer::new());
-        for list in [&mut self.dirty, &mut self.active, &mut self.owed] {
-            list.reserve(index + 1);
+        let lists = [
+            &mut self.dirty,
+            &mut self.active,
+            &mut self.owed,
+            &mut self.busy,
+            &mut self.live,
+            &mut self.ending,
+        ];
+        for list in lists {
+            // Each has every peer at most once.
+            list.reserve(index + 1 - list.len());
         }
         Some(index as u32)
     }
@@ -438,7 +467,7 @@ impl Core {
         let poster = Poster::new(pair, DEPTH, memory);
         let place = (page, Arc::clone(&self.lines), line);
         let link = Link::new(poster, hello, place, self.port, self.now)?;
-        self.slots.promised += credits;
+        self.slots.promise(credits);
         self.peers[index as usize].link = Some(Box::new(link));
         Ok(hello)
     }
@@ -517,6 +546,8 @@ impl Core {
             link.state = State::Up;
             link.posted_at = now;
             (peer.stage, peer.is_wanted) = (Stage::Open, false);
+            peer.live_at = self.live.len() as u32;
+            self.live.push(index);
             let life = peer.life;
             self.report(index, EventKind::PeerUp, life);
             self.mark_dirty(index);
@@ -542,8 +573,9 @@ impl Core {
             }
             State::Up => {
                 let posted = link.fail(reason, now);
-                self.ending += 1;
+                self.ending.push(index);
                 self.under_way += posted.requests;
+                self.is_live_no_more(index);
             }
             State::Ending(..) => {}
         }
@@ -568,6 +600,17 @@ impl Core {
         self.peers[index as usize].is_wanted
     }
 
+    /// Takes a connection off the list of those that are up.
+    fn is_live_no_more(&mut self, index: u32) {
+        let at = std::mem::replace(&mut self.peers[index as usize].live_at, u32::MAX);
+        if at != u32::MAX {
+            self.live.swap_remove(at as usize);
+            if let Some(&moved) = self.live.get(at as usize) {
+                self.peers[moved as usize].live_at = at;
+            }
+        }
+    }
+
     /// There will be no connection to a peer: what waits for one is given back.
     pub(crate) fn lose(&mut self, index: u32, reason: DownReason) {
         if self.peers[index as usize].stage != Stage::Down {
@@ -590,26 +633,10 @@ impl Core {
         }
     }
 
-    /// Shows that everything of a connection has ended, or cannot be waited for any more.
-    fn finish_ending(&mut self) {
-        for index in 0..self.peers.len() as u32 {
-            let Some(link) = &self.peers[index as usize].link else {
-                continue;
-            };
-            let State::Ending(reason, since) = link.state else {
-                continue;
-            };
-            if link.under_way() == 0 || self.now >= since + STALLED {
-                self.bury(index);
-                self.report(index, EventKind::PeerDown(reason), Life::FIRST);
-                self.ended.push_back((index, reason));
-            }
-        }
-    }
-
     /// Takes a connection down: its queue pair is destroyed, and what was not taken is kept to be reclaimed.
-    fn bury(&mut self, index: u32) {
+    pub(crate) fn bury(&mut self, index: u32) {
         self.reap();
+        self.is_live_no_more(index);
         let peer = &mut self.peers[index as usize];
         (peer.stage, peer.is_wanted) = (Stage::Down, false);
         let (accepted, link) = (peer.accepted(), peer.link.take());
@@ -619,7 +646,9 @@ impl Core {
             let _ = link.read_page(accepted);
             taken = link.known.consumed;
             self.let_go_of(index, &link);
-            self.ending -= usize::from(matches!(link.state, State::Ending(..)));
+            if let Some(at) = self.ending.iter().position(|ending| *ending == index) {
+                self.ending.swap_remove(at);
+            }
         }
         let peer = &mut self.peers[index as usize];
         peer.passed = peer.passed.max(peer.base + taken);
@@ -699,13 +728,18 @@ impl Core {
         while let Some(index) = self.dirty.pop() {
             let peer = &mut self.peers[index as usize];
             peer.is_dirty = false;
-            let (Some(outbox), Some(link)) = (&mut peer.outbox, &mut peer.link) else {
+            let Some(outbox) = &mut peer.outbox else { continue };
+            let Some(link) = &mut peer.link else {
+                if !outbox.is_empty() {
+                    enlist!(self, active, is_active, index);
+                }
                 continue;
             };
             let most = (self.entries - DEPTH).saturating_sub(self.under_way);
             let posted = link.post(outbox, &self.pool, most, self.now);
             let is_kept = !outbox.is_empty();
             self.stats.sends += posted.sends as u64;
+            self.stats.asked += u64::from(posted.asks);
             self.book(index, posted);
             if is_kept {
                 enlist!(self, active, is_active, index);
@@ -713,9 +747,12 @@ impl Core {
         }
     }
 
-    fn book(&mut self, index: u32, posted: Posted) {
-        self.under_way += posted.requests;
-        self.stats.doorbells += u64::from(posted.requests > 0);
+    pub(crate) fn book(&mut self, index: u32, posted: Posted) {
+        if posted.requests > 0 {
+            self.under_way += posted.requests;
+            self.stats.doorbells += 1;
+            enlist!(self, busy, is_busy, index);
+        }
         if posted.is_broken {
             self.end(index, DownReason::Resources);
         }
@@ -847,6 +884,7 @@ impl Core {
     /// What follows the messages of a poll.
     #[inline]
     pub(crate) fn after_poll(&mut self, found: bool) {
+        self.slots.check();
         self.reap();
         self.idle = if found { 0 } else { self.idle.wrapping_add(1) };
         if self.idle == 2 || self.idle.is_multiple_of(16) {
@@ -895,7 +933,15 @@ impl Core {
         false
     }
 
-    fn read_pages(&mut self) {
+    /// A send of a connection that is over was found: one of its promises ends.
+    pub(crate) fn settle_one(&mut self) {
+        if self.settling > 0 {
+            self.settling -= 1;
+            self.slots.redeem(1);
+        }
+    }
+
+    pub(crate) fn read_pages(&mut self) {
         let mut at = 0;
         while let Some(&index) = self.active.get(at) {
             self.read_page(index);
@@ -914,40 +960,15 @@ impl Core {
     /// that are over are reported.
     #[inline]
     pub(crate) fn received_all(&mut self) {
-        self.slots.promised -= std::mem::take(&mut self.settling);
-        if self.ending > 0 {
+        self.slots.redeem(std::mem::take(&mut self.settling));
+        if !self.ending.is_empty() {
             self.reap();
             self.finish_ending();
         }
     }
 
-    /// Looks after connections at a time: those that owe an end, those that are idle.
-    pub(crate) fn progress(&mut self, now: Time) {
-        self.now = now;
-        self.reap();
-        if now >= self.next_look {
-            self.next_look = now + LOOK;
-            self.look_at_device();
-        }
-        for index in 0..self.peers.len() as u32 {
-            let Some(link) = &mut self.peers[index as usize].link else {
-                continue;
-            };
-            if link.state != State::Up {
-                continue;
-            }
-            if link.owes_since().is_some_and(|since| now >= since + STALLED) {
-                self.end(index, DownReason::Silent);
-            } else if now >= link.posted_at + self.sizes.keep_alive {
-                let posted = link.probe(now);
-                self.stats.probes += posted.requests as u64;
-                self.book(index, posted);
-            }
-        }
-    }
-
     /// Takes the device's events: few receives are left, so more are posted.
-    fn look_at_device(&mut self) {
+    pub(crate) fn look_at_device(&mut self) {
         while let Some(event) = self.open.event() {
             match event.kind {
                 numbers::EVENT_SRQ_LIMIT_REACHED => {
@@ -965,10 +986,17 @@ impl Core {
         self.flush();
         self.reap();
         self.read_pages();
-        let is_done = |peer: &Peer| {
-            peer.stage == Stage::Down || peer.outbox.as_ref().is_none_or(|outbox| outbox.is_empty())
+        let is_down = |index: &u32| self.peers[*index as usize].stage == Stage::Down;
+        self.active.iter().all(is_down)
+    }
+
+    /// Whether something that was accepted for any peer is not posted.
+    pub(crate) fn holds_back(&self) -> bool {
+        let waits = |index: &u32| {
+            let outbox = &self.peers[*index as usize].outbox;
+            outbox.as_ref().is_some_and(|outbox| outbox.waits())
         };
-        self.peers.iter().all(is_done)
+        self.active.iter().any(waits)
     }
 }
 

@@ -6,8 +6,8 @@
 //!   └────────────────────────────────┴───┴───────────┴───┴──────────────┘
 //! ```
 //!
-//! Little endian. A message is what the layer above has sent as head and body. All checks of what a peer
-//! sends are here.
+//! Little endian. A message is what the layer above has sent as head and body. A send that gives credits back
+//! is nothing but its head. All checks of what a peer sends are here.
 
 use doorbell_fabric::memory::SharedBytes;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -19,9 +19,10 @@ pub(crate) const HEAD: usize = size_of::<Head>();
 pub(crate) const LENGTH: usize = 2;
 /// Flag: the sender has more to send than it has credits.
 pub(crate) const WANTS_MORE: u16 = 1;
-
 /// Flag: the send proves that its length passes. It has no messages, and its numbers mean nothing.
 pub(crate) const PROOF: u16 = 2;
+/// Flag: no message follows, and the count is of credits that are given back.
+pub(crate) const RETURNS: u16 = 4;
 
 /// What every send begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -31,9 +32,9 @@ pub(crate) struct Head {
     pub(crate) consumed: U64,
     /// Sends that the reader may have made in all, modulo 2^32.
     pub(crate) granted: U32,
-    /// Messages that follow.
+    /// Messages that follow, or credits that are given back.
     pub(crate) count: U16,
-    /// [`WANTS_MORE`], [`PROOF`], or nothing.
+    /// [`WANTS_MORE`], [`PROOF`] or [`RETURNS`], or nothing.
     pub(crate) flags: U16,
 }
 const _: () = assert!(size_of::<Head>() == 16);
@@ -46,8 +47,10 @@ pub(crate) struct Counters {
     pub(crate) consumed: U64,
     /// As in [`Head`], but in 64 bits, so that each number is one word.
     pub(crate) granted: U64,
+    /// How often the writer has asked for credits that are not used.
+    pub(crate) recalls: U64,
 }
-const _: () = assert!(size_of::<Counters>() == 16);
+const _: () = assert!(size_of::<Counters>() == 24);
 
 /// A rule of the wire was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,19 +59,20 @@ pub(crate) struct Impossible;
 /// Reads the head of a send of this many bytes, once, and checks it and the lengths of its messages.
 pub(crate) fn check(bytes: SharedBytes<'_>) -> Result<Head, Impossible> {
     let head = Head::read_from_bytes(&bytes.read::<HEAD>(0).ok_or(Impossible)?).map_err(|_| Impossible)?;
-    let is_proof = head.flags.get() == PROOF;
-    if head.flags.get() & !WANTS_MORE != 0 && !is_proof {
+    let (flags, count) = (head.flags.get(), head.count.get());
+    let is_alone = match flags {
+        PROOF => Some(count == 0),
+        RETURNS => Some(count > 0 && bytes.len() == HEAD),
+        _ => None,
+    };
+    if let Some(is_possible) = is_alone {
+        return is_possible.then_some(head).ok_or(Impossible);
+    }
+    if flags & !WANTS_MORE != 0 {
         return Err(Impossible);
     }
-    if is_proof {
-        return if head.count.get() == 0 {
-            Ok(head)
-        } else {
-            Err(Impossible)
-        };
-    }
-    let least = HEAD + usize::from(head.count.get()) * LENGTH;
-    if bytes.len() < least || head.count.get() == 0 && bytes.len() != HEAD {
+    let least = HEAD + usize::from(count) * LENGTH;
+    if bytes.len() < least || count == 0 && bytes.len() != HEAD {
         return Err(Impossible);
     }
     Ok(head)
@@ -102,6 +106,8 @@ pub(crate) struct Known {
     pub(crate) consumed: u64,
     /// Sends that may be made in all.
     pub(crate) granted: u64,
+    /// Requests for credits that are not used: by the page alone.
+    pub(crate) recalls: u64,
 }
 
 /// The most sends that are granted beyond those that were made.
@@ -119,6 +125,7 @@ impl Known {
         let now = Self {
             consumed: page.consumed.get(),
             granted: page.granted.get(),
+            recalls: page.recalls.get(),
         };
         self.take(last, now, messages, sends)
     }
@@ -135,13 +142,15 @@ impl Known {
         let now = Self {
             consumed: head.consumed.get(),
             granted: last.granted + u64::from(step),
+            recalls: last.recalls,
         };
         self.take(last, now, messages, sends)
     }
 
     /// Heads and the page are two ways, each in order: on one, a number never shrinks. Whether there is news.
     fn take(&mut self, last: &mut Self, now: Self, messages: u64, sends: u64) -> Result<bool, Impossible> {
-        let shrinks = now.consumed < last.consumed || now.granted < last.granted;
+        let shrinks =
+            now.consumed < last.consumed || now.granted < last.granted || now.recalls < last.recalls;
         if shrinks || now.consumed > messages || now.granted > sends + MOST_CREDITS {
             return Err(Impossible);
         }
@@ -149,6 +158,7 @@ impl Known {
         let is_news = now.consumed > self.consumed || now.granted > self.granted;
         self.consumed = self.consumed.max(now.consumed);
         self.granted = self.granted.max(now.granted);
+        self.recalls = self.recalls.max(now.recalls);
         Ok(is_news)
     }
 }
@@ -208,7 +218,9 @@ mod tests {
         for (flags, why) in [
             (2, "a proof with messages"),
             (3, "a proof that wants"),
-            (4, "an unknown flag"),
+            (4, "credits with messages"),
+            (5, "credits given back and wanted"),
+            (8, "an unknown flag"),
         ] {
             bytes[14] = flags;
             assert_eq!(check(SharedBytes::of(&bytes)), Err(Impossible), "{why}");
@@ -232,6 +244,25 @@ mod tests {
     }
 
     #[test]
+    fn credits_are_given_back_by_a_head_alone() {
+        let head = |count: u16| Head {
+            consumed: 0.into(),
+            granted: 0.into(),
+            count: count.into(),
+            flags: RETURNS.into(),
+        };
+        let mut bytes = head(7).as_bytes().to_vec();
+        assert_eq!(check(SharedBytes::of(&bytes)), Ok(head(7)));
+        bytes.extend([0, 0]);
+        assert_eq!(
+            check(SharedBytes::of(&bytes)),
+            Err(Impossible),
+            "a message follows"
+        );
+        assert_eq!(check(SharedBytes::of(head(0).as_bytes())), Err(Impossible));
+    }
+
+    #[test]
     fn numbers_that_shrink_or_run_ahead_are_impossible() {
         let (mut known, mut heads, mut pages) = (Known::default(), Known::default(), Known::default());
         let head = |consumed: u64, granted: u32| Head {
@@ -248,9 +279,11 @@ mod tests {
             Err(Impossible),
             "granted shrinks"
         );
+        let recalls = std::cell::Cell::new(2);
         let page = |consumed: u64, granted: u64| Counters {
             consumed: consumed.into(),
             granted: granted.into(),
+            recalls: recalls.get().into(),
         };
         assert_eq!(
             known.page(&mut pages, page(2, 8), 5, 4),
@@ -262,11 +295,14 @@ mod tests {
             known.page(&mut pages, page(5, MOST_CREDITS + 5), 5, 4),
             Err(Impossible)
         );
+        recalls.set(1);
+        assert_eq!(known.page(&mut pages, page(2, 8), 5, 4), Err(Impossible));
         assert_eq!(
             known,
             Known {
                 consumed: 3,
-                granted: 8
+                granted: 8,
+                recalls: 2
             }
         );
     }

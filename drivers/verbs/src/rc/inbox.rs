@@ -115,6 +115,7 @@ impl Core {
         };
         let Some(&index) = self.by_pair.get(&completion.qp_num) else {
             self.stats.stale += 1;
+            self.settle_one();
             return self.slots.give_back(slot);
         };
         if completion.status != numbers::SUCCESS {
@@ -155,7 +156,7 @@ impl Core {
             self.news(index);
         }
         self.mark_owed(index);
-        if head.count.get() == 0 {
+        if head.count.get() == 0 || head.flags.get() == head::RETURNS {
             self.slots.give_back(slot);
             return true;
         }

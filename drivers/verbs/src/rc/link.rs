@@ -1,11 +1,12 @@
 //! One life of a connection: its queue pair, the requests under way, credits and counters both ways.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::time::Time;
 
-use super::head::{Counters, HEAD, Head, Impossible, Known, PROOF, WANTS_MORE};
+use super::head::{Counters, HEAD, Head, Impossible, Known, PROOF, RETURNS, WANTS_MORE};
 use super::hello::{Hello, Route};
 use super::outbox::{Outbox, Pool};
 use super::slots::Slots;
@@ -20,11 +21,17 @@ const SIGNAL: u64 = 16;
 /// Credits of a connection at its beginning, and at most.
 pub(crate) const FIRST_CREDITS: usize = 4;
 const MOST_CREDITS: usize = 64;
-/// Bytes of a peer's line: the counters that it writes, then those that are written to it.
+/// Bytes of a peer's line: the counters that it writes, those that are written to it, and the head of a send
+/// that gives credits back.
 pub(crate) const LINE: usize = 64;
-const OWN: usize = 32;
-/// Bytes of both counters.
+const OWN: usize = COUNTERS;
+const BACK: usize = 2 * COUNTERS;
+/// Bytes of all counters of one end.
 const COUNTERS: usize = size_of::<Counters>();
+const _: () = assert!(BACK + HEAD <= LINE);
+
+/// The longest time between two looks that counts: a longer one is this process's own.
+const LONGEST_STEP: Duration = Duration::from_millis(50);
 
 /// The requests that prove a connection.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,10 +76,13 @@ pub(crate) struct Link {
     done: u64,
     reports: u64,
     done_at: Time,
+    owes: Option<Owes>,
     /// When something was posted last.
     pub(crate) posted_at: Time,
-    /// Sends among the requests.
+    /// Credits used, or given back.
     sends: u64,
+    /// Requests for idle credits that were answered, and the request of the last answer.
+    answered: (u64, u64),
     pub(crate) known: Known,
     from_heads: Known,
     from_page: Known,
@@ -81,9 +91,21 @@ pub(crate) struct Link {
     granted: u64,
     target: usize,
     proofs: Proofs,
-    /// Messages that our upper layer has taken; and what the peer was sent of both.
+    /// How often idle credits were asked back, and how much had arrived at the last time and look.
+    recalls: u64,
+    recalled: Option<u64>,
+    seen: u64,
+    /// Messages that our upper layer has taken; and what the peer was sent of all three.
     pub(crate) consumed: u64,
-    told: (u64, u64),
+    told: (u64, u64, u64),
+}
+
+/// What was found at the last look at requests under way.
+#[derive(Clone, Copy, Debug)]
+struct Owes {
+    done: u64,
+    age: Duration,
+    looked: Time,
 }
 
 /// What posting has done.
@@ -93,6 +115,8 @@ pub(crate) struct Posted {
     pub(crate) sends: usize,
     pub(crate) messages: usize,
     pub(crate) is_broken: bool,
+    /// Whether the last send asks for more credits.
+    pub(crate) asks: bool,
 }
 
 /// What a completion means.
@@ -127,7 +151,7 @@ impl Link {
         Ok(Self {
             poster,
             granted: ours.credits.into(),
-            told: (0, ours.credits.into()),
+            told: (0, ours.credits.into(), 0),
             target: ours.credits as usize,
             ours,
             state: State::Made,
@@ -139,13 +163,18 @@ impl Link {
             done: 0,
             reports: 0,
             done_at: now,
+            owes: None,
             posted_at: now,
             sends: 0,
+            answered: (0, 0),
             known: Known::default(),
             from_heads: Known::default(),
             from_page: Known::default(),
             received: 0,
             proofs: Proofs::default(),
+            recalls: 0,
+            recalled: None,
+            seen: 0,
             consumed: 0,
         })
     }
@@ -189,6 +218,7 @@ impl Link {
         let begin = Known {
             consumed: 0,
             granted: theirs.credits.into(),
+            recalls: 0,
         };
         (self.known, self.from_heads) = (begin, begin);
         self.state = State::Receiving;
@@ -232,19 +262,21 @@ impl Link {
         }
         let mut prepared = 0;
         while self.credits() > 0 && self.room() > 0 && prepared < most {
+            let has_more = outbox.has_two();
             let Some(frame) = outbox.next() else { break };
             let (number, reports) = self.number();
             frame.request = number;
             self.sends += 1;
-            let out_of_credits = self.sends >= self.known.granted;
+            let wants_more = has_more && self.sends >= self.known.granted;
             let (place, messages) = (pool.place(frame), usize::from(frame.messages));
             let head = Head {
                 consumed: self.consumed.into(),
                 granted: (self.granted as u32).into(),
                 count: frame.messages.into(),
-                flags: if out_of_credits { WANTS_MORE } else { 0 }.into(),
+                flags: if wants_more { WANTS_MORE } else { 0 }.into(),
             };
             pool.write_head(frame, &head);
+            result.asks |= wants_more;
             let body = frame.body.as_ref().map(|body| &body.place);
             let own = (&*pool.memory, place.0, place.1);
             if self.poster.send(number, own, body, reports).is_err() {
@@ -253,7 +285,7 @@ impl Link {
             }
             outbox.step();
             (prepared, result.messages) = (prepared + 1, result.messages + messages);
-            self.told = (self.consumed, self.granted);
+            (self.told.0, self.told.1) = (self.consumed, self.granted);
         }
         if prepared > 0 {
             self.poster.signal_last();
@@ -323,20 +355,80 @@ impl Link {
     /// Writes our counters to the peer, which takes no credit.
     pub(crate) fn tell(&mut self, now: Time) -> Posted {
         let mut result = Posted::default();
-        if self.state != State::Up || self.told == (self.consumed, self.granted) || self.room() == 0 {
+        if self.state != State::Up || self.told == self.counters() || self.room() == 0 {
             return result;
         }
         let at = self.line + OWN;
         let lines = self.lines.memory();
         lines.write(at, &self.consumed.to_le_bytes());
         lines.write(at + 8, &self.granted.to_le_bytes());
+        lines.write(at + 16, &self.recalls.to_le_bytes());
         let (number, reports) = self.number();
         let own = (&*self.lines, at, COUNTERS);
         let is_ready = self.poster.write(number, own, self.theirs, reports).is_ok();
         result.requests = self.ring(1, now);
         result.is_broken = !is_ready || result.requests == 0;
-        self.told = (self.consumed, self.granted);
+        self.told = self.counters();
         result
+    }
+
+    fn counters(&self) -> (u64, u64, u64) {
+        (self.consumed, self.granted, self.recalls)
+    }
+
+    /// Gives idle credits back where the peer has asked for them: one is used for that, and a few stay.
+    pub(crate) fn return_credits(&mut self, now: Time) -> Posted {
+        let mut result = Posted::default();
+        let (answered, request) = self.answered;
+        let is_asked = self.known.recalls > answered && request <= self.done;
+        if self.state != State::Up || !is_asked || self.room() == 0 {
+            return result;
+        }
+        self.answered.0 = self.known.recalls;
+        let idle = self.credits().saturating_sub(FIRST_CREDITS as u64);
+        // A peer grants fewer than its queue holds; what is more goes back at the next request.
+        let count = idle.min(u16::MAX.into()) as u16;
+        if count == 0 {
+            return result;
+        }
+        let head = Head {
+            consumed: self.consumed.into(),
+            granted: (self.granted as u32).into(),
+            count: count.into(),
+            flags: RETURNS.into(),
+        };
+        let at = self.line + BACK;
+        self.lines
+            .memory()
+            .write(at, zerocopy::IntoBytes::as_bytes(&head));
+        let (number, _) = self.number();
+        self.reports = number;
+        let is_ready = self
+            .poster
+            .send(number, (&*self.lines, at, HEAD), None, true)
+            .is_ok();
+        result.requests = self.ring(1, now);
+        result.is_broken = !is_ready || result.requests == 0;
+        if !result.is_broken {
+            self.sends += 1 + u64::from(count);
+            self.answered.1 = number;
+            (self.told.0, self.told.1) = (self.consumed, self.granted);
+        }
+        result
+    }
+
+    /// Whether credits can be asked back: nothing has arrived since the last look, there are many, and they
+    /// were not asked for since something arrived.
+    pub(crate) fn has_idle_credits(&mut self) -> bool {
+        let is_idle = std::mem::replace(&mut self.seen, self.received) == self.received;
+        is_idle && self.promised() > FIRST_CREDITS && self.recalled != Some(self.received)
+    }
+
+    /// Asks for idle credits, when the counters are written next.
+    pub(crate) fn ask_back(&mut self) {
+        self.recalled = Some(self.received);
+        self.recalls += 1;
+        self.target = FIRST_CREDITS;
     }
 
     /// Writes nothing, to find out whether the peer is there; also what ends behind everything else.
@@ -372,9 +464,33 @@ impl Link {
         }
     }
 
-    /// Since when a request that reports has not ended.
-    pub(crate) fn owes_since(&self) -> Option<Time> {
-        (self.reports > self.done).then_some(self.done_at)
+    /// For how long, at the least, nothing has ended of the requests under way; `None` where none of them
+    /// reports. It counts from the look that saw them first, as the time of their posting may be old; while
+    /// this process stood still, it does not count.
+    pub(crate) fn age(&mut self, now: Time) -> Option<Duration> {
+        if self.reports <= self.done {
+            self.owes = None;
+            return None;
+        }
+        let owes = match self.owes {
+            Some(owes) if owes.done == self.done => Owes {
+                age: owes.age + now.since(owes.looked).min(LONGEST_STEP),
+                looked: now,
+                ..owes
+            },
+            _ => Owes {
+                done: self.done,
+                age: Duration::ZERO,
+                looked: now,
+            },
+        };
+        self.owes = Some(owes);
+        Some(owes.age)
+    }
+
+    /// Whether nothing was posted for this long, and nothing is awaited.
+    pub(crate) fn is_idle_since(&self, now: Time, keep_alive: Duration) -> bool {
+        self.state == State::Up && self.reports <= self.done && now >= self.posted_at + keep_alive
     }
 
     /// Moves the queue pair to ERR: everything that is under way ends, and a mark behind it.
@@ -400,6 +516,7 @@ impl Link {
         let now = Counters {
             consumed: word(0).into(),
             granted: word(8).into(),
+            recalls: word(16).into(),
         };
         if now == Counters::default() {
             return Ok(false);
@@ -419,9 +536,17 @@ impl Link {
             return Err(Impossible);
         }
         self.received += 1;
-        slots.promised -= 1;
+        slots.redeem(1);
         if head.flags.get() == PROOF {
             return Ok(false);
+        }
+        if head.flags.get() == RETURNS {
+            let count = usize::from(head.count.get());
+            if count > self.promised() {
+                return Err(Impossible);
+            }
+            self.received += count as u64;
+            slots.redeem(count);
         }
         if head.flags.get() & WANTS_MORE != 0 {
             self.target = (self.target * 2).min(MOST_CREDITS);
@@ -440,15 +565,18 @@ impl Link {
         self.promised() * 2 <= self.target
     }
 
-    /// Grants what there is, up to the target.
+    /// Grants what there is, up to the target. What a new connection begins with is left for that.
     pub(crate) fn grant(&mut self, slots: &mut Slots) {
-        let more = (self.target.saturating_sub(self.promised())).min(slots.unpromised());
+        let (has, free) = (self.promised(), slots.unpromised());
+        let spared = free.saturating_sub(FIRST_CREDITS);
+        let most = spared.max(free.min(FIRST_CREDITS.saturating_sub(has)));
+        let more = self.target.saturating_sub(has).min(most);
         self.granted += more as u64;
-        slots.promised += more;
+        slots.promise(more);
     }
 
     /// Whether the peer knows everything.
     pub(crate) fn has_told(&self) -> bool {
-        self.told == (self.consumed, self.granted) && self.promised() > 0
+        self.told == self.counters() && self.promised() > 0
     }
 }

@@ -4,6 +4,7 @@ mod connector;
 mod core;
 mod head;
 mod hello;
+mod housekeeping;
 mod inbox;
 mod link;
 mod mail;

@@ -167,6 +167,12 @@ impl Outbox {
         self.frames.get_mut(self.posted)
     }
 
+    /// Whether another one waits behind the next send.
+    #[inline]
+    pub(crate) fn has_two(&self) -> bool {
+        self.posted + 1 < self.frames.len()
+    }
+
     /// The next send was prepared.
     #[inline]
     pub(crate) fn step(&mut self) {

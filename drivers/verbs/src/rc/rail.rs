@@ -283,7 +283,7 @@ impl Rail for RcRail {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        let own = self.core.now + self.core.sizes.keep_alive / 8;
+        let own = self.core.next_deadline();
         let other = self.connector.next_deadline();
         Some(other.map_or(own, |other| own.min(other)))
     }
@@ -369,7 +369,7 @@ impl Message for RcRail {
         let waits = |peer: &super::core::Peer| peer.outbox.as_ref().is_some_and(|outbox| outbox.waits());
         match peer {
             Some(peer) => self.core.peers.get(peer.index()).is_some_and(waits),
-            None => self.core.peers.iter().any(waits),
+            None => self.core.holds_back(),
         }
     }
 

@@ -17,6 +17,7 @@ fn id_of(slot: usize, generation: u32) -> u64 {
 }
 
 /// The receive slots of a rail.
+#[derive(Debug)]
 pub(crate) struct Slots {
     domain: Arc<Domain>,
     pub(crate) queue: Arc<SharedQueue>,
@@ -31,6 +32,8 @@ pub(crate) struct Slots {
     /// Slots that the device has, and that peers were promised.
     pub(crate) posted: usize,
     pub(crate) promised: usize,
+    /// Whether the device has refused to take receives at last.
+    is_refused: bool,
     /// Completions that cannot be true.
     pub(crate) nonsense: u64,
 }
@@ -57,6 +60,7 @@ impl Slots {
             back: Vec::with_capacity(most),
             posted: 0,
             promised: 0,
+            is_refused: false,
             nonsense: 0,
         };
         slots.grow()?;
@@ -69,7 +73,7 @@ impl Slots {
     /// If the system refuses the memory.
     pub(crate) fn grow(&mut self) -> Result<bool, VerbsError> {
         let have = self.generations.len();
-        if have + self.step > self.most {
+        if !self.can_grow() {
             return Ok(false);
         }
         let region = Region::new(self.step * self.slot).map_err(|error| VerbsError::Nonsense {
@@ -101,6 +105,37 @@ impl Slots {
         self.posted.saturating_sub(self.promised)
     }
 
+    /// Whether slots can be added.
+    pub(crate) fn can_grow(&self) -> bool {
+        self.generations.len() + self.step <= self.most
+    }
+
+    /// Promises slots, which have to be there.
+    #[inline]
+    pub(crate) fn promise(&mut self, count: usize) {
+        self.promised += count;
+        self.check();
+    }
+
+    /// Ends promises: sends arrived, credits were given back, or a connection is over.
+    #[inline]
+    pub(crate) fn redeem(&mut self, count: usize) {
+        debug_assert!(count <= self.promised, "a promise ends twice");
+        self.promised -= count;
+    }
+
+    /// Asserts that no peer was promised a slot that is not posted. A device that refuses receives breaks
+    /// promises without our doing.
+    #[inline]
+    pub(crate) fn check(&self) {
+        debug_assert!(
+            self.promised <= self.posted || self.is_refused,
+            "{} slots are promised, and {} are posted",
+            self.promised,
+            self.posted
+        );
+    }
+
     /// Takes the slot that a completion names; `None` if the device does not have it, or its bytes are more
     /// than a slot's.
     #[inline]
@@ -115,6 +150,14 @@ impl Slots {
         }
         self.posted -= 1;
         Some(slot as u32)
+    }
+
+    /// What a completion of some slot that the device has would name.
+    #[cfg(test)]
+    pub(crate) fn posted_one(&self) -> u64 {
+        let slot = self.generations.iter().position(|generation| generation & 1 == 1);
+        let slot = slot.expect("one is posted");
+        id_of(slot, self.generations[slot])
     }
 
     /// The bytes of a slot that was taken.
@@ -133,13 +176,17 @@ impl Slots {
         (slot / self.step, slot % self.step * self.slot)
     }
 
-    /// The slot is not used any more.
+    /// The slot is not used any more. Slots wait for others to be posted with, but not where a promise needs
+    /// them: one was taken by a completion that no promise stands behind.
     #[inline]
     pub(crate) fn give_back(&mut self, slot: u32) {
         self.back.push(slot);
         let quarter = self.generations.len() / 4;
         if self.back.len() >= BATCH.min(quarter.max(1)) {
             self.refill(false);
+        }
+        if self.posted < self.promised {
+            self.refill(true);
         }
     }
 
@@ -175,6 +222,7 @@ impl Slots {
         }
         self.back.truncate(self.back.len() - taken);
         self.posted += taken;
-        taken == count
+        self.is_refused = taken < count;
+        !self.is_refused
     }
 }

@@ -14,7 +14,7 @@ use super::abi::*;
 use super::library::{Functions, Library};
 use super::numbers;
 
-pub(crate) use reliable::{Fault, fail_request, hold_requests, shared_receives};
+pub(crate) use reliable::{Fault, fail_request, hold_requests, inject, shared_receives};
 
 /// What a test says about a device.
 #[derive(Clone, Debug)]
@@ -275,6 +275,15 @@ pub(crate) fn lie(name: &str, completion: Wc) {
     queues
         .into_iter()
         .for_each(|queue| world.complete(queue, completion));
+}
+
+/// Puts a completion into the queue of a device's first queue pair that receives.
+pub(crate) fn lie_received(name: &str, completion: Wc) {
+    let mut world = world();
+    let queue = world.pairs.values().find(|pair| pair.device == name);
+    let queue = queue.expect("a pair of the device").received;
+    world.uses(name, completion.wr_id);
+    world.complete(queue, completion);
 }
 
 thread_local! {

@@ -81,6 +81,7 @@ fn every_reason_has_its_word() {
     ];
     for (status, reason) in reasons {
         let mut pair = connected();
+        pair.a.core.expects_rnr = status == numbers::RNR_RETRY_EXC_ERR;
         fail(&pair.a, 0, status, false);
         send(&mut pair, 1);
         pair.until("the end is reported", |pair| !downs(pair).is_empty());

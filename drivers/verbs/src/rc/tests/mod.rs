@@ -2,6 +2,7 @@
 
 mod allocations;
 mod contract_of_failure;
+mod credits;
 mod path;
 
 use std::time::Duration;
@@ -11,7 +12,7 @@ use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 use doorbell_sim::conformance::{Apart, Pair};
 
-use super::core::{RcStats, Sizes};
+use super::core::{Core, RcStats, Sizes};
 use super::rail::RcRail;
 use crate::config::VerbsConfig;
 use crate::sys::model::{self, Spec};
@@ -90,6 +91,15 @@ fn connected() -> Pair<RcRail> {
 fn device_of(rail: &RcRail) -> String {
     let name = rail.name().to_string();
     name.split(':').nth(1).unwrap().to_owned()
+}
+
+/// A test that has a promise broken ends without a failure of its own.
+impl Drop for Core {
+    fn drop(&mut self) {
+        if !self.expects_rnr && !std::thread::panicking() {
+            assert_eq!(self.stats.rnr, 0, "a peer had no slot for a send");
+        }
+    }
 }
 
 fn counts(rail: &RcRail) -> RcStats {

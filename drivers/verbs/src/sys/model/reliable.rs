@@ -93,6 +93,26 @@ pub(crate) fn hold_requests(name: &str, is_held: bool) {
     world().device(name).is_held = is_held;
 }
 
+/// Has bytes arrive over a connected queue pair of a device, as a send of its peer.
+pub(crate) fn inject(name: &str, bytes: &[u8]) {
+    let mut world = world();
+    let is_it = |pair: &&Pair| pair.device == name && pair.reliable.is_some() && pair.state >= numbers::RTR;
+    let to = world.pairs.iter().find(|(_, pair)| is_it(pair));
+    let (at, pair) = to.expect("a connected pair");
+    let half = pair.reliable.as_ref().expect("it was looked for");
+    let target = Target {
+        at: *at,
+        queue: pair.received,
+        number: pair.number,
+        domain: half.domain,
+        shared: half.shared,
+        access: half.access,
+    };
+    // SAFETY: receives of the model name registered memory.
+    let status = unsafe { world.deliver(&target, bytes) };
+    assert_eq!(status, numbers::SUCCESS);
+}
+
 /// The receives that are left in the shared queues of a device.
 pub(crate) fn shared_receives(name: &str) -> usize {
     let world = world();
@@ -190,6 +210,16 @@ struct Target {
 }
 
 impl World {
+    /// Has a receive of a device be used.
+    pub(super) fn uses(&mut self, name: &str, id: u64) {
+        for shared in self.shared.values_mut().filter(|shared| shared.device == name) {
+            if let Some(at) = shared.receives.iter().position(|receive| receive.0 == id) {
+                shared.receives.remove(at);
+                return;
+            }
+        }
+    }
+
     /// The masks that each step needs, and what follows what.
     pub(super) fn modify_reliable(&mut self, at: usize, attributes: &QpAttr, mask: c_int) -> c_int {
         let needed = match attributes.qp_state {

@@ -1,0 +1,144 @@
+//! What is done for connections from time to time: those that owe completions are watched, idle ones are
+//! tried, credits that nobody uses are asked back. The cost follows from what is under way, and from a few
+//! connections each time, not from how many peers there are.
+
+use std::time::Duration;
+
+use doorbell_fabric::event::{DownReason, EventKind, Life};
+use doorbell_fabric::time::Time;
+
+use super::core::Core;
+use super::link::{FIRST_CREDITS, State};
+
+/// How often the device and connections are looked at.
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
+/// Connections that are looked at each time, in turn.
+const AT_A_TIME: usize = 64;
+/// How soon what peers write to counters is looked at while messages wait for it: it raises no event.
+const SOON: Duration = Duration::from_millis(2);
+/// A request that has not ended after this time never will.
+const STALLED: Duration = Duration::from_secs(1);
+
+impl Core {
+    /// Looks after the device and connections, if it is time to.
+    pub(crate) fn progress(&mut self, now: Time) {
+        self.now = now;
+        self.reap();
+        self.read_pages();
+        self.flush();
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK;
+        self.look_at_device();
+        self.look_at_busy();
+        self.look_at_some();
+    }
+
+    /// The next time at which there is something to do.
+    pub(crate) fn next_deadline(&self) -> Time {
+        if self.active.is_empty() {
+            self.next_look
+        } else {
+            self.next_look.min(self.now + SOON)
+        }
+    }
+
+    /// Looks at each connection with requests under way: one that does not end ends the connection.
+    fn look_at_busy(&mut self) {
+        let mut at = 0;
+        while let Some(&index) = self.busy.get(at) {
+            if self.is_busy(index) {
+                at += 1;
+            } else {
+                self.busy.swap_remove(at);
+                self.peers[index as usize].is_busy = false;
+            }
+        }
+    }
+
+    fn is_busy(&mut self, index: u32) -> bool {
+        let now = self.now;
+        let Some(link) = &mut self.peers[index as usize].link else {
+            return false;
+        };
+        if link.state != State::Up {
+            return false;
+        }
+        let Some(age) = link.age(now) else { return false };
+        if age >= STALLED {
+            self.end(index, DownReason::Silent);
+            return false;
+        }
+        true
+    }
+
+    /// Looks at some of the connections, in turn.
+    fn look_at_some(&mut self) {
+        let is_short = self.slots.unpromised() <= FIRST_CREDITS && !self.slots.can_grow();
+        for _ in 0..self.live.len().min(AT_A_TIME) {
+            // One that ends is not in the list any more.
+            let Some(&index) = self.live.get(self.turn).or(self.live.first()) else {
+                return;
+            };
+            self.turn = if self.turn < self.live.len() {
+                self.turn + 1
+            } else {
+                1
+            };
+            self.read_page(index);
+            self.look_at_one(index, is_short);
+        }
+    }
+
+    fn look_at_one(&mut self, index: u32, is_short: bool) {
+        let (now, keep_alive) = (self.now, self.sizes.keep_alive);
+        let peer = &mut self.peers[index as usize];
+        let waits = peer.outbox.as_ref().is_some_and(|outbox| outbox.waits());
+        let Some(link) = peer.link.as_mut().filter(|link| link.state == State::Up) else {
+            return;
+        };
+        if !waits {
+            let posted = link.return_credits(now);
+            self.stats.returned += posted.requests as u64;
+            self.book(index, posted);
+        }
+        let Some(link) = &mut self.peers[index as usize].link else {
+            return;
+        };
+        if link.has_idle_credits() && is_short {
+            link.ask_back();
+            self.stats.recalled += 1;
+            self.mark_owed(index);
+        }
+        let Some(link) = &mut self.peers[index as usize].link else {
+            return;
+        };
+        if link.is_idle_since(now, keep_alive) {
+            let posted = link.probe(now);
+            self.stats.probes += posted.requests as u64;
+            self.book(index, posted);
+        }
+    }
+
+    /// Shows that everything of connections has ended, or cannot be waited for any more.
+    pub(crate) fn finish_ending(&mut self) {
+        let mut at = 0;
+        while let Some(&index) = self.ending.get(at) {
+            let link = &self.peers[index as usize].link;
+            let ending = link.as_ref().map(|link| (link.state, link.under_way()));
+            match ending {
+                Some((State::Ending(_, since), left)) if left > 0 && self.now < since + STALLED => at += 1,
+                // It leaves the list.
+                Some((State::Ending(reason, _), _)) => {
+                    self.bury(index);
+                    self.report(index, EventKind::PeerDown(reason), Life::FIRST);
+                    self.ended.push_back((index, reason));
+                }
+                _ => {
+                    self.ending.swap_remove(at);
+                }
+            }
+        }
+    }
+}
