@@ -16,8 +16,13 @@ pub(crate) const LOOK: Duration = Duration::from_millis(20);
 const AT_A_TIME: usize = 64;
 /// How soon what peers write to counters is looked at while messages wait for it: it raises no event.
 const SOON: Duration = Duration::from_millis(2);
-/// A request that has not ended after this time never will.
+/// A request that has not ended after this time never will, if the device's own bound has passed twice, too.
 const STALLED: Duration = Duration::from_secs(1);
+/// A peer that owes completions for this long is a suspect.
+const SUSPECT: Duration = Duration::from_millis(100);
+/// A suspect whose process answers over another path is not reached over this one after this time. The
+/// device acknowledges for a process that computes, so completions wait for no process.
+const CERTAIN: Duration = Duration::from_millis(500);
 
 impl Core {
     /// Looks after the device and connections, if it is time to.
@@ -65,12 +70,37 @@ impl Core {
         if link.state != State::Up {
             return false;
         }
-        let Some(age) = link.age(now) else { return false };
-        if age >= STALLED {
+        let age = link.age(now);
+        let bound = if link.is_proved {
+            CERTAIN
+        } else {
+            STALLED.max(2 * self.sizes.retries.bound())
+        };
+        let was_suspect = link.is_suspect;
+        link.is_suspect = age.is_some_and(|age| age >= SUSPECT);
+        link.is_proved &= link.is_suspect;
+        let is_suspect = link.is_suspect;
+        if age.is_some_and(|age| age >= bound) {
             self.end(index, DownReason::Silent);
             return false;
         }
-        true
+        if is_suspect != was_suspect {
+            let kind = if is_suspect {
+                EventKind::PeerSuspect
+            } else {
+                EventKind::PeerRecovered
+            };
+            self.report(index, kind, Life::FIRST);
+        }
+        age.is_some()
+    }
+
+    /// The process of a peer answers over another path: if it is a suspect here, this path is at fault.
+    pub(crate) fn on_proof(&mut self, index: u32) {
+        let peer = self.peers.get_mut(index as usize);
+        if let Some(link) = peer.and_then(|peer| peer.link.as_mut()) {
+            link.is_proved |= link.is_suspect;
+        }
     }
 
     /// Looks at some of the connections, in turn.

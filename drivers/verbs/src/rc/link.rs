@@ -61,6 +61,15 @@ pub(crate) struct Retries {
     pub(crate) timeout: u8,
 }
 
+impl Retries {
+    /// How long the device tries to have one request acknowledged: one time-out is 4.096 µs times two to the
+    /// power of its number.
+    pub(crate) fn bound(&self) -> Duration {
+        let timeout = Duration::from_nanos(4096 << self.timeout.min(31));
+        timeout * (u32::from(self.count) + 1)
+    }
+}
+
 /// A connection in one of its lives.
 pub(crate) struct Link {
     poster: Poster,
@@ -77,6 +86,9 @@ pub(crate) struct Link {
     reports: u64,
     done_at: Time,
     owes: Option<Owes>,
+    /// It owes completions for long; and its process answers over another path meanwhile.
+    pub(crate) is_suspect: bool,
+    pub(crate) is_proved: bool,
     /// When something was posted last.
     pub(crate) posted_at: Time,
     /// Credits used, or given back.
@@ -164,6 +176,8 @@ impl Link {
             reports: 0,
             done_at: now,
             owes: None,
+            is_suspect: false,
+            is_proved: false,
             posted_at: now,
             sends: 0,
             answered: (0, 0),

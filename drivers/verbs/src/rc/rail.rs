@@ -429,6 +429,10 @@ impl Message for RcRail {
         }
     }
 
+    fn proved_alive(&mut self, peer: PeerIndex) {
+        self.core.on_proof(peer.0);
+    }
+
     fn report(&self, _: PeerIndex) -> RailReport {
         RailReport::default()
     }

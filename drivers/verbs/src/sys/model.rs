@@ -14,7 +14,7 @@ use super::abi::*;
 use super::library::{Functions, Library};
 use super::numbers;
 
-pub(crate) use reliable::{Fault, fail_request, hold_requests, inject, shared_receives};
+pub(crate) use reliable::{Fault, fail_request, hold_requests, inject, release_requests, shared_receives};
 
 /// What a test says about a device.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use crate::sys::{Wc, model, numbers};
 
 /// Counts messages.
 #[derive(Default)]
-struct Count(usize);
+pub(super) struct Count(pub(super) usize);
 
 impl Arrivals for Count {
     fn message(&mut self, _: PeerIndex, _: Inbound<'_>) {

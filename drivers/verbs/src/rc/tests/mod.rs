@@ -4,6 +4,7 @@ mod allocations;
 mod contract_of_failure;
 mod credits;
 mod path;
+mod time;
 
 use std::time::Duration;
 

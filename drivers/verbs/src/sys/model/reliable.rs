@@ -113,6 +113,33 @@ pub(crate) fn inject(name: &str, bytes: &[u8]) {
     assert_eq!(status, numbers::SUCCESS);
 }
 
+/// Has requests of a device that did not end do so, and well; nothing of them was carried.
+pub(crate) fn release_requests(name: &str) {
+    let mut world = world();
+    world.device(name).is_held = false;
+    let of_device = |(_, pair): &(&usize, &mut Pair)| pair.device == name;
+    let pairs = world.pairs.iter_mut().filter(of_device);
+    let held: Vec<_> = pairs
+        .filter_map(|(at, pair)| {
+            let half = pair.reliable.as_mut()?;
+            Some((
+                *at,
+                pair.send,
+                pair.number,
+                half.posted,
+                std::mem::take(&mut half.held),
+            ))
+        })
+        .collect();
+    for (at, queue, number, posted, ids) in held {
+        for id in ids {
+            let mut done = Wc::zeroed();
+            (done.wr_id, done.qp_num) = (id, number);
+            world.complete_for(queue, done, at, posted);
+        }
+    }
+}
+
 /// The receives that are left in the shared queues of a device.
 pub(crate) fn shared_receives(name: &str) -> usize {
     let world = world();
