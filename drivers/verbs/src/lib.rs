@@ -22,6 +22,7 @@
 //! | `neighbour` | whether a call of the kernel would wait for a peer's hardware address |
 //! | `source` | where a datagram comes from |
 //! | `ways` | address handles of peers |
+//! | `watch` | the device and the port of a rail, looked after while it is open |
 //! | `ud` | datagrams |
 //! | `cm` | how two rails agree on the queue pairs of a connection, without a device |
 //! | `rc` | messages over reliable connections |
@@ -47,6 +48,7 @@ mod source;
 #[allow(unsafe_code)]
 mod sys;
 mod ud;
+mod watch;
 mod ways;
 
 pub use config::VerbsConfig;

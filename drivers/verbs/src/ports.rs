@@ -171,6 +171,8 @@ pub(crate) struct Port {
     pub(crate) gids: Ranked,
     /// The partition that is used: its place in the table, and its key.
     pub(crate) partition: Option<(u16, u16)>,
+    /// The key of the one that was looked for.
+    wanted: Option<u16>,
 }
 
 impl Port {
@@ -179,6 +181,20 @@ impl Port {
     /// # Errors
     /// If the library cannot tell its state.
     pub(crate) fn look(open: &Open, number: u8, tree: &Tree) -> Result<Self, VerbsError> {
+        Self::look_for(open, number, tree, None)
+    }
+
+    /// Looks at a port that is to be used in a partition, by its key: full and limited membership are the
+    /// same partition.
+    ///
+    /// # Errors
+    /// If the library cannot tell its state.
+    pub(crate) fn look_for(
+        open: &Open,
+        number: u8,
+        tree: &Tree,
+        wanted: Option<u16>,
+    ) -> Result<Self, VerbsError> {
         let attributes = open.port(number)?;
         let device = open.name().to_owned();
         let link = link_of(attributes.link_layer);
@@ -190,7 +206,8 @@ impl Port {
             .map(|raw| raw.entry(link, interface.as_deref(), &nics));
         Ok(Self {
             gids: gid::rank(entries.collect()),
-            partition: partition(open, number, &attributes),
+            partition: partition(open, number, &attributes, wanted),
+            wanted,
             number,
             link,
             attributes,
@@ -301,11 +318,18 @@ impl Port {
 
     /// Why it has no partition, and what to do.
     pub(crate) fn reason_of_partition(&self) -> Option<(String, String)> {
-        self.partition.is_none().then(|| {
-            (
+        if self.partition.is_some() {
+            return None;
+        }
+        Some(match self.wanted {
+            None => (
                 "its table of partitions is empty".to_owned(),
                 "have the subnet manager put the port into one".to_owned(),
-            )
+            ),
+            Some(key) => (
+                format!("it is not in the partition {key:#06x}"),
+                "have the subnet manager put the port into it, or set verbs.pkey to another one".to_owned(),
+            ),
         })
     }
 
@@ -355,11 +379,12 @@ pub(crate) fn count(device: &str, attributes: &DeviceAttr) -> Result<u8, VerbsEr
     }
 }
 
-/// The first partition of which the port is a full member, else its first.
-fn partition(open: &Open, port: u8, attributes: &PortAttr) -> Option<(u16, u16)> {
+/// The first partition of which the port is a full member, else its first; of those that are wanted.
+fn partition(open: &Open, port: u8, attributes: &PortAttr, wanted: Option<u16>) -> Option<(u16, u16)> {
     let all = (0..attributes.pkey_tbl_len.min(PARTITIONS)).filter_map(|index| {
         let key = open.partition(port, index)?;
-        (key & !FULL_MEMBER != 0).then_some((index, key))
+        let is_wanted = wanted.is_none_or(|wanted| (key ^ wanted) & !FULL_MEMBER == 0);
+        (key & !FULL_MEMBER != 0 && is_wanted).then_some((index, key))
     });
     let all: Vec<(u16, u16)> = all.collect();
     let full = all.iter().find(|(_, key)| key & FULL_MEMBER != 0);

@@ -392,6 +392,7 @@ impl Core {
             is_dirty: peer.is_dirty,
             is_active: peer.is_active,
             is_owed: peer.is_owed,
+            is_busy: peer.is_busy,
             ..Peer::new()
         };
     }

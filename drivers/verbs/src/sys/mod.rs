@@ -15,6 +15,6 @@ mod said;
 pub(crate) use abi::{AhAttr, DeviceAttr, GidEntry, PortAttr, QpAttr, Wc};
 pub(crate) use library::{LIBRARY, Library};
 pub(crate) use objects::{
-    AddressHandle, Channel, Completions, DatagramPair, Destination, Domain, Handles, Listed, Open, Place,
-    Poster, Registered, ReliablePair, ReliableSizes, Sender, SharedQueue, Sizes,
+    AddressHandle, Channel, Completions, DatagramPair, Destination, Domain, Event, Handles, Listed, Open,
+    Place, Poster, Registered, ReliablePair, ReliableSizes, Sender, SharedQueue, Sizes,
 };

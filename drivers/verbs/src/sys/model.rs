@@ -25,6 +25,8 @@ pub(crate) struct Spec {
     pub(crate) state: c_int,
     pub(crate) mtu: c_int,
     pub(crate) transport: c_int,
+    /// The keys of its table of partitions; 0 where there is none.
+    pub(crate) partitions: Vec<u16>,
 }
 
 impl Spec {
@@ -35,6 +37,7 @@ impl Spec {
             state: numbers::PORT_ACTIVE,
             mtu: 3,
             transport: numbers::TRANSPORT_IB,
+            partitions: vec![0xffff],
         }
     }
 }
@@ -249,6 +252,20 @@ pub(crate) fn set_addresses(name: &str, addresses: &[[u8; 4]]) {
     let device = world.device(name);
     device.spec.addresses = addresses.to_vec();
     device.events.push_back((numbers::EVENT_GID_CHANGE, 1));
+}
+
+/// Gives a port's table other partitions.
+pub(crate) fn set_partitions(name: &str, partitions: &[u16]) {
+    let mut world = world();
+    let device = world.device(name);
+    device.spec.partitions = partitions.to_vec();
+    device.events.push_back((numbers::EVENT_PKEY_CHANGE, 1));
+    signal(device.async_fd);
+}
+
+/// Gives a port another MTU, by its number; no event tells it.
+pub(crate) fn set_mtu(name: &str, mtu: c_int) {
+    world().device(name).spec.mtu = mtu;
 }
 
 /// Moves every queue pair of a device to ERR.
@@ -478,7 +495,7 @@ unsafe extern "C" fn query_port(context: *mut Context, port: u8, attributes: *mu
         *attributes = PortAttr::zeroed();
         (*attributes).state = spec.state;
         ((*attributes).max_mtu, (*attributes).active_mtu) = (5, spec.mtu);
-        ((*attributes).gid_tbl_len, (*attributes).pkey_tbl_len) = (16, 1);
+        ((*attributes).gid_tbl_len, (*attributes).pkey_tbl_len) = (16, spec.partitions.len() as u16);
         (*attributes).link_layer = numbers::LINK_LAYER_ETHERNET;
     }
     0
@@ -535,10 +552,17 @@ unsafe extern "C" fn query_gid_table(
     }
 }
 
-unsafe extern "C" fn query_pkey(_: *mut Context, _: u8, index: c_int, key: *mut u16) -> c_int {
-    // SAFETY: the caller's key.
-    unsafe { *key = 0xffff };
-    if index == 0 { 0 } else { -1 }
+unsafe extern "C" fn query_pkey(context: *mut Context, _: u8, index: c_int, key: *mut u16) -> c_int {
+    // SAFETY: a context of the model, and the caller's key.
+    unsafe {
+        let mut world = world();
+        let partitions = &world.device(&name_of(context)).spec.partitions;
+        let Some(found) = partitions.get(index as usize) else {
+            return -1;
+        };
+        *key = found.to_be();
+    }
+    0
 }
 
 unsafe extern "C" fn alloc_pd(context: *mut Context) -> *mut Pd {

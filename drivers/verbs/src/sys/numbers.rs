@@ -69,6 +69,8 @@ numbers! {
     EVENT_PORT_ACTIVE: c_int as IBV_EVENT_PORT_ACTIVE = 9;
     #[cfg(test)]
     EVENT_PORT_ERR: c_int as IBV_EVENT_PORT_ERR = 10;
+    #[cfg(test)]
+    EVENT_PKEY_CHANGE: c_int as IBV_EVENT_PKEY_CHANGE = 12;
     EVENT_SM_CHANGE: c_int as IBV_EVENT_SM_CHANGE = 13;
     EVENT_SRQ_LIMIT_REACHED: c_int as IBV_EVENT_SRQ_LIMIT_REACHED = 15;
     #[cfg(test)]

@@ -170,6 +170,9 @@ pub(crate) struct Event {
     pub(crate) kind: c_int,
     /// The number of the port, where the event is about one.
     pub(crate) port: Option<u8>,
+    /// The address of the object, where it is about a queue or a queue pair: to be compared with those that
+    /// are alive.
+    pub(crate) object: u64,
 }
 
 /// The functions that queues are driven by: those of the device's provider.
@@ -283,7 +286,8 @@ impl Open {
         let port = is_ports.then_some(event.element as u32 as u8);
         // SAFETY: the event that was read, once.
         unsafe { (self.library.functions.ack_async_event)(&raw mut event) };
-        Some(Event { kind, port })
+        let object = event.element;
+        Some(Event { kind, port, object })
     }
 
     /// What the device can do.
@@ -524,6 +528,11 @@ impl Completions {
         while left > 0 && self.poll(&mut found).is_ok_and(|count| count > 0) {
             left -= 1;
         }
+    }
+
+    /// Whether an event is about this queue.
+    pub(crate) fn is_meant(&self, event: &Event) -> bool {
+        self.raw.addr() as u64 == event.object
     }
 
     /// Has the next completion raise an event.

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Estimate};
@@ -26,17 +25,13 @@ use super::tx::{SendCounts, To, UdTx};
 use crate::address::PortAddress;
 use crate::config::VerbsConfig;
 use crate::name::Service;
-use crate::ports::{Port, Tree};
 use crate::source::From;
-use crate::sys::{Channel, DatagramPair, Open, numbers};
+use crate::sys::{Channel, DatagramPair, Open};
+use crate::watch::{Needs, PortWatch};
 use crate::ways::{Marks, Ways};
 
 /// The kind of the rail's name and of its addresses.
 const KIND: &str = "verbs";
-/// How often the device is looked at.
-const LOOK: Duration = Duration::from_millis(20);
-/// How often the port is: a change of its MTU raises no event.
-const LOOK_AT_PORT: Duration = Duration::from_secs(1);
 /// What selection may expect of it.
 pub(crate) const ESTIMATE: Estimate = Estimate {
     latency_ns: 2_000,
@@ -91,9 +86,7 @@ pub struct UdRail {
     name: RailName,
     incarnation: Incarnation,
     capabilities: Capabilities,
-    file: String,
-    tree: Tree,
-    port: Port,
+    watch: PortWatch,
     key: u32,
     /// The numbers of its queue pairs.
     pairs: [u32; 2],
@@ -106,13 +99,10 @@ pub struct UdRail {
     rx: UdRx,
     wake: OwnedFd,
     events: VecDeque<RailEvent>,
-    is_up: bool,
     is_over: bool,
     resets: u64,
     other_events: u64,
     now: Time,
-    next_look: Time,
-    next_port: Time,
     config: VerbsConfig,
 }
 
@@ -148,13 +138,16 @@ impl UdRail {
         let ways = Ways::new(&parts.domain, &parts.port, marks);
         let wake =
             wake_set(&parts, &ways).map_err(|error| system_error(name, "make an epoll set", error.into()))?;
+        let needs = Needs {
+            gid_index: config.gid_index,
+            gids: ways.own().to_vec(),
+            mtu: Some(parts.limit),
+        };
         Ok(Self {
             name: name.clone(),
             incarnation: Incarnation(u64::from_ne_bytes(life)),
             capabilities: frame_capabilities(parts.limit, ESTIMATE),
-            file: parts.file,
-            tree: source.tree,
-            port: parts.port,
+            watch: PortWatch::new(source.tree, parts.file, parts.port, needs),
             key: parts.key,
             pairs: [0, 1].map(|channel: usize| parts.pairs[channel].number()),
             device: Some(Device {
@@ -169,13 +162,10 @@ impl UdRail {
             rx: parts.rx,
             wake,
             events: VecDeque::new(),
-            is_up: true,
             is_over: false,
             resets: 0,
             other_events: 0,
             now: Time::ZERO,
-            next_look: Time::ZERO,
-            next_port: Time::ZERO,
             config: config.clone(),
         })
     }
@@ -199,7 +189,7 @@ impl UdRail {
     /// Whether the port is up, as of the last look.
     #[must_use]
     pub fn is_link_up(&self) -> bool {
-        self.is_up && !self.is_over
+        self.watch.is_up() && !self.is_over
     }
 
     /// Describes what the rail uses: the link, the GIDs by rank, the partition and the longest frame.
@@ -210,10 +200,10 @@ impl UdRail {
             .iter()
             .map(|own| format!("{} ({})", own.gid, own.kind))
             .collect();
-        let partition = self.port.partition.map_or(0, |(_, key)| key);
+        let (_, partition) = self.watch.partition();
         format!(
             "{}, frames of {} bytes, partition {partition:#06x}, GIDs {}",
-            self.port.link.name(),
+            self.watch.port().link.name(),
             self.capabilities.limits.message,
             gids.join(", ")
         )
@@ -222,7 +212,7 @@ impl UdRail {
     /// Why no frame passes, and what to do, where that is known.
     #[must_use]
     pub fn reason(&self) -> Option<String> {
-        let (reason, remedy) = self.port.reason()?;
+        let (reason, remedy) = self.watch.port().reason()?;
         Some(format!("{reason}; {remedy}"))
     }
 
@@ -231,15 +221,15 @@ impl UdRail {
     pub fn place(&self) -> Place {
         let mtu = self.capabilities.limits.message;
         Place {
-            interface: self.port.interface.clone().unwrap_or_default(),
+            interface: self.watch.port().interface.clone().unwrap_or_default(),
             network: doorbell_inet::network(),
             prefix: self.ways.own().first().map_or(0, |own| own.prefix),
             mtu,
             takes: mtu,
             kind: Kind::Plain,
             port: Some(gid::Port {
-                link: self.port.link,
-                partition: self.port.partition.map_or(0, |(_, key)| key),
+                link: self.watch.port().link,
+                partition: self.watch.partition().1,
                 gids: self.ways.own().to_vec(),
             }),
         }
@@ -272,12 +262,12 @@ impl UdRail {
     fn published(&self) -> PortAddress {
         PortAddress {
             service: Service::Datagrams,
-            link: self.port.link,
-            lid: self.port.attributes.lid,
-            partition: self.port.partition.map_or(0, |(_, key)| key),
+            link: self.watch.port().link,
+            lid: self.watch.port().attributes.lid,
+            partition: self.watch.partition().1,
             key: self.key,
             pairs: self.pairs,
-            mtu: self.port.attributes.active_mtu as u8,
+            mtu: self.watch.port().attributes.active_mtu as u8,
             gids: self.ways.own().to_vec(),
         }
     }
@@ -291,64 +281,32 @@ impl UdRail {
         });
     }
 
-    /// Looks after the device: is it there, what has it reported, are its queue pairs whole?
-    fn look(&mut self) {
-        if !self.tree.has_file(&self.file) {
+    /// Looks after the device, if it is time to: is it there, do frames pass, are its queue pairs whole?
+    fn look(&mut self, now: Time) {
+        let Some(device) = &self.device else { return };
+        let other_events = &mut self.other_events;
+        let found = self.watch.look(now, &device.open, &mut |_| *other_events += 1);
+        let Some(found) = found else { return };
+        if found.is_gone {
             return self.lose();
         }
-        while let Some(event) = self.device.as_ref().and_then(|device| device.open.event()) {
-            match event.kind {
-                numbers::EVENT_DEVICE_FATAL => return self.lose(),
-                _ if event.port.is_some_and(|port| port == self.port.number) => self.next_port = Time::ZERO,
-                _ => self.other_events += 1,
-            }
-        }
-        if self.now >= self.next_port {
-            self.next_port = self.now + LOOK_AT_PORT;
-            self.look_at_port();
-        }
-        if self.is_up && (self.tx.is_broken || self.rx.is_broken) {
-            self.restart();
-        }
-        self.ways.look(self.now, &self.port, &mut self.tx);
-    }
-
-    /// The port as it is now: its state, its MTU, its GIDs.
-    fn look_at_port(&mut self) {
-        let device = self.device.as_ref();
-        let found = device.and_then(|device| Port::look(&device.open, self.port.number, &self.tree).ok());
-        let Some(port) = found.and_then(|port| port.only(self.config.gid_index).ok()) else {
-            return self.set_up(false);
-        };
-        let fits = port.mtu() >= Some(self.capabilities.limits.message);
-        let is_usable = port.reason().is_none() && fits && self.has_its_gid(&port);
-        let moved = port.gids != self.port.gids || port.attributes.lid != self.port.attributes.lid;
-        self.port = port;
-        if moved {
-            self.ways.doubt();
-        }
-        self.set_up(is_usable);
-    }
-
-    /// Whether a GID that peers know is still there.
-    fn has_its_gid(&self, port: &Port) -> bool {
-        let own = self.ways.own();
-        let usable = |gid| port.gids.usable.iter().any(|entry| entry.published.gid == gid);
-        own.is_empty() || own.iter().any(|published| usable(published.gid))
-    }
-
-    /// Frames pass, or do not.
-    fn set_up(&mut self, is_up: bool) {
-        if is_up != std::mem::replace(&mut self.is_up, is_up) {
+        let is_back = found.link == Some(true);
+        if let Some(is_up) = found.link {
             self.report(if is_up {
                 EventKind::LinkUp
             } else {
                 EventKind::LinkDown
             });
-            if is_up {
-                self.ways.doubt();
-            }
         }
+        if found.has_moved || is_back {
+            self.ways.doubt();
+        }
+        // Its queue pairs name the partition by its place.
+        self.tx.is_broken |= found.is_partition_moved;
+        if self.watch.is_up() && (self.tx.is_broken || self.rx.is_broken) {
+            self.restart();
+        }
+        self.ways.look(now, self.watch.port(), &mut self.tx);
     }
 
     /// Sets both queue pairs up again, under their numbers. What they had is lost, as frames may be.
@@ -356,7 +314,7 @@ impl UdRail {
         self.resets += 1;
         for channel in 0..2 {
             let pair = self.device.as_ref().map(|device| &device.pairs[channel]);
-            let started = pair.is_some_and(|pair| open::start(pair, &self.port, self.key).is_ok());
+            let started = pair.is_some_and(|pair| open::start(pair, self.watch.port(), self.key).is_ok());
             self.tx.queues[channel].restart();
             if !started || !self.rx.restart(channel) {
                 return self.lose();
@@ -419,17 +377,16 @@ impl Rail for UdRail {
 
     fn progress(&mut self, now: Time) -> Work {
         self.now = now;
-        if self.is_over || now < self.next_look {
+        if self.is_over {
             return 0;
         }
-        self.next_look = now + LOOK;
         let before = self.events.len();
-        self.look();
+        self.look(now);
         self.events.len() - before
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        (!self.is_over).then_some(self.next_look)
+        (!self.is_over).then_some(self.watch.next_look())
     }
 
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
@@ -493,7 +450,7 @@ impl Datagram for UdRail {
         }
         let (pairs, key) = (to.pairs, to.key);
         let peer = self.numbers.take(|_| true);
-        let from = match self.ways.add(peer, to, &self.port) {
+        let from = match self.ways.add(peer, to, self.watch.port()) {
             Ok(from) => from,
             Err(reason) => {
                 self.numbers.free(peer);
@@ -504,7 +461,7 @@ impl Datagram for UdRail {
         put_peer(&mut self.tx.peers, peer, To { pairs, key });
         put_peer(&mut self.from, peer, from);
         self.rx.peers.extend(from.map(|from| (from, peer)));
-        self.ways.look(self.now, &self.port, &mut self.tx);
+        self.ways.look(self.now, self.watch.port(), &mut self.tx);
         Ok(PeerIndex(peer))
     }
 

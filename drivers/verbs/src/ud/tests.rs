@@ -246,9 +246,73 @@ fn a_port_that_goes_and_comes_is_told_once_each() {
     assert_eq!(Two::events(&mut two.a, 200), []);
     model::set_state(&two.benches[0].name, numbers::PORT_ACTIVE);
     model::set_state(&two.benches[0].name, numbers::PORT_ACTIVE);
-    assert_eq!(Two::events(&mut two.a, 300), [EventKind::LinkUp]);
+    assert_eq!(Two::events(&mut two.a, 1050), [], "it may flap");
+    assert_eq!(Two::events(&mut two.a, 1150), [EventKind::LinkUp]);
     two.send(b"back");
     assert_eq!(two.arrived(), [b"back".to_vec()]);
+}
+
+#[test]
+fn a_link_that_flaps_is_reported_twice_a_second_and_its_loss_at_once() {
+    let mut two = two();
+    Two::events(&mut two.a, 1);
+    let mut reports: Vec<(u64, EventKind)> = Vec::new();
+    for at in (400..10_400).step_by(10) {
+        if at % 200 == 0 {
+            let states = [numbers::PORT_DOWN, numbers::PORT_ACTIVE];
+            model::set_state(&two.benches[0].name, states[(at / 200) as usize % 2]);
+        }
+        reports.extend(Two::events(&mut two.a, at).into_iter().map(|kind| (at, kind)));
+        let is_down = at % 400 < 200;
+        // It is told at most 20 ms later.
+        if is_down && at % 200 >= 40 {
+            assert_eq!(reports.last().unwrap().1, EventKind::LinkDown, "at {at}");
+        }
+    }
+    for (at, _) in &reports {
+        let within = reports
+            .iter()
+            .filter(|(other, _)| (*at..at + 1000).contains(other));
+        assert!(within.count() <= 2, "after {at} ms: {reports:?}");
+    }
+    assert!(reports.len() > 8, "{reports:?}");
+    model::set_state(&two.benches[0].name, numbers::PORT_ACTIVE);
+    Two::events(&mut two.a, 10_500);
+    Two::events(&mut two.a, 11_600);
+    assert!(two.a.is_link_up());
+    two.send(b"back");
+    assert_eq!(two.arrived(), [b"back".to_vec()]);
+}
+
+#[test]
+fn a_partition_that_moves_is_followed_and_one_that_is_gone_is_named() {
+    let mut two = two();
+    let device = two.benches[0].name.clone();
+    let before = two.a.address();
+    Two::events(&mut two.a, 1);
+    model::set_partitions(&device, &[0x8001, 0xffff]);
+    assert_eq!(Two::events(&mut two.a, 100), []);
+    assert_eq!(two.a.stats().resets, 1, "queue pairs name it by its place");
+    two.send(b"moved");
+    assert_eq!(two.arrived(), [b"moved".to_vec()]);
+    model::set_partitions(&device, &[0x8001]);
+    assert_eq!(Two::events(&mut two.a, 200), [EventKind::LinkDown]);
+    assert!(two.a.reason().unwrap().contains("not in the partition 0xffff"));
+    assert_eq!(two.a.address(), before, "what peers know does not change");
+    model::set_partitions(&device, &[0, 0, 0xffff]);
+    assert_eq!(Two::events(&mut two.a, 1300), [EventKind::LinkUp]);
+    two.send(b"back");
+    assert_eq!(two.arrived(), [b"back".to_vec()]);
+}
+
+#[test]
+fn a_smaller_mtu_is_noticed_within_a_second_without_an_event() {
+    let mut two = two();
+    Two::events(&mut two.a, 1);
+    model::set_mtu(&two.benches[0].name, 2);
+    assert_eq!(Two::events(&mut two.a, 1010), [EventKind::LinkDown]);
+    model::set_mtu(&two.benches[0].name, 3);
+    assert_eq!(Two::events(&mut two.a, 2100), [EventKind::LinkUp]);
 }
 
 #[test]
@@ -260,7 +324,7 @@ fn an_address_that_is_taken_away_and_given_back_moves_nothing_else() {
     assert_eq!(Two::events(&mut two.a, 100), [EventKind::LinkDown]);
     // It is at another place of the table now.
     model::set_addresses(&two.benches[0].name, &[[127, 0, 9, 9], [127, 0, 7, number]]);
-    assert_eq!(Two::events(&mut two.a, 200), [EventKind::LinkUp]);
+    assert_eq!(Two::events(&mut two.a, 1100), [EventKind::LinkUp]);
     two.send(b"back");
     assert_eq!(two.arrived(), [b"back".to_vec()]);
     assert_eq!(two.b.stats().received.strangers, 0, "by its old address");

@@ -71,6 +71,11 @@ impl SharedQueue {
         Ok(Arc::new(queue))
     }
 
+    /// Whether an event is about this queue.
+    pub(crate) fn is_meant(&self, event: &Event) -> bool {
+        self.raw.addr() as u64 == event.object
+    }
+
     /// Has an event be raised, once, when fewer than `limit` receives are left.
     ///
     /// # Errors
@@ -168,6 +173,11 @@ impl ReliablePair {
             });
         }
         Ok(pair)
+    }
+
+    /// Whether an event is about this queue pair.
+    pub(crate) fn is_meant(&self, event: &Event) -> bool {
+        self.raw.addr() as u64 == event.object
     }
 
     /// The number by which peers name it.
