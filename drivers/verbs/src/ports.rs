@@ -57,9 +57,9 @@ impl Tree {
         self.text(format!("class/infiniband_verbs/{file}/ibdev"))
     }
 
-    /// Whether the device file is still there.
-    pub(crate) fn has_file(&self, file: &str) -> bool {
-        self.0.join("class/infiniband_verbs").join(file).exists()
+    /// The entry of a device file, which is there as long as the device is.
+    pub(crate) fn entry(&self, file: &str) -> PathBuf {
+        self.0.join("class/infiniband_verbs").join(file)
     }
 
     /// The device file of a device.
@@ -487,6 +487,18 @@ pub(crate) mod fake {
     /// A tree of devices in a folder.
     pub(crate) struct Fake(tempfile::TempDir);
 
+    /// A tree in which every device file is there: which one is a device's depends on how many the model has.
+    pub(crate) fn everything() -> Tree {
+        thread_local! {
+            static TREE: Fake = {
+                let fake = Fake::new();
+                fake.plug();
+                fake
+            };
+        }
+        TREE.with(Fake::tree)
+    }
+
     impl Fake {
         pub(crate) fn new() -> Self {
             Self(tempfile::tempdir().unwrap())
@@ -498,6 +510,22 @@ pub(crate) mod fake {
             fake.device("rxe0", 0, &[1]);
             fake.file("class/infiniband/rxe0/parent", interface);
             fake
+        }
+
+        /// Has every device file there.
+        pub(crate) fn plug(&self) {
+            for number in 0..8 {
+                let entry = self
+                    .0
+                    .path()
+                    .join(format!("class/infiniband_verbs/uverbs{number}"));
+                fs::create_dir_all(entry).unwrap();
+            }
+        }
+
+        /// Takes them all away.
+        pub(crate) fn unplug(&self) {
+            fs::remove_dir_all(self.0.path().join("class/infiniband_verbs")).unwrap();
         }
 
         pub(crate) fn tree(&self) -> Tree {

@@ -1,6 +1,7 @@
 //! A device and its port, looked after while a rail has them: are they there, do packets pass, has anything
 //! moved? Rails of datagrams and of connections use the same.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use doorbell_fabric::time::Time;
@@ -47,7 +48,8 @@ pub(crate) struct Changes {
 #[derive(Debug)]
 pub(crate) struct PortWatch {
     tree: Tree,
-    file: String,
+    /// The device's entry of the system.
+    entry: PathBuf,
     port: Port,
     /// The partition that is used: its last place in the table, and its key.
     partition: Option<(u16, u16)>,
@@ -61,10 +63,10 @@ pub(crate) struct PortWatch {
 
 impl PortWatch {
     /// Begins with a port that can be used, and the name of its device file.
-    pub(crate) fn new(tree: Tree, file: String, port: Port, needs: Needs) -> Self {
+    pub(crate) fn new(tree: Tree, file: &str, port: Port, needs: Needs) -> Self {
         Self {
+            entry: tree.entry(file),
             tree,
-            file,
             partition: port.partition,
             port,
             needs,
@@ -91,6 +93,12 @@ impl PortWatch {
         self.is_up
     }
 
+    /// Has the port not be looked at any more unless an event names it.
+    #[cfg(test)]
+    pub(crate) fn rest(&mut self) {
+        self.next_port = Time::NEVER;
+    }
+
     /// The time of the next look.
     pub(crate) fn next_look(&self) -> Time {
         self.next_look
@@ -104,7 +112,7 @@ impl PortWatch {
         }
         self.next_look = now + LOOK;
         let mut found = Changes {
-            is_gone: !self.tree.has_file(&self.file),
+            is_gone: !self.entry.exists(),
             ..Changes::default()
         };
         while !found.is_gone

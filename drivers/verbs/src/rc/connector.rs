@@ -31,6 +31,7 @@ use crate::error::VerbsError;
 use crate::name::Service;
 use crate::ports::Port;
 use crate::sys::{AhAttr, Channel, Domain};
+use crate::watch::Changes;
 use crate::ways::{Marks, Ways};
 
 /// The kind of the rail's addresses.
@@ -61,7 +62,8 @@ pub(crate) struct Connector {
     name: RailName,
     contact: Contact,
     address: RailAddress,
-    mail: Mail,
+    /// `None` when the device is gone.
+    mail: Option<Mail>,
     ways: Ways,
     port: Port,
     keys: Vec<OwnKey>,
@@ -116,7 +118,7 @@ impl Connector {
             name: name.clone(),
             contact,
             address: published,
-            mail,
+            mail: Some(mail),
             ways,
             port,
             keys: Vec::new(),
@@ -136,9 +138,30 @@ impl Connector {
         self.address.clone()
     }
 
-    /// The port, as it was looked at last.
-    pub(crate) fn port(&self) -> &Port {
-        &self.port
+    /// Acts on what has changed about the port.
+    pub(crate) fn on_changes(&mut self, port: &Port, changes: &Changes, now: Time) {
+        let is_back = changes.link == Some(true);
+        if changes.has_moved || changes.is_partition_moved || changes.is_mtu_changed || is_back {
+            self.port = port.clone();
+        }
+        if changes.has_moved || is_back {
+            self.ways.doubt();
+        }
+        if let Some(mail) = self.mail.as_mut().filter(|_| changes.is_partition_moved) {
+            mail.doubt();
+        }
+        let mtu = Mtu::of(port.attributes.active_mtu as u8);
+        if let Some(mtu) = mtu.filter(|_| changes.is_mtu_changed) {
+            self.contact.set_mtu(mtu, now);
+        }
+    }
+
+    /// Lets go of everything that is the device's.
+    pub(crate) fn leave(&mut self) {
+        self.attempts.clear();
+        self.waiting.clear();
+        self.ways.release();
+        self.mail = None;
     }
 
     /// The GIDs that are published, best first.
@@ -151,7 +174,7 @@ impl Connector {
     }
 
     pub(crate) fn mail_counts(&self) -> super::mail::MailCounts {
-        self.mail.counts
+        self.mail.as_ref().map(|mail| mail.counts).unwrap_or_default()
     }
 
     /// What is known about the connection to a peer.
@@ -206,7 +229,9 @@ impl Connector {
         let is_new = !self.ways.is_known(peer.index());
         if is_new {
             self.ways.add(peer.0, to, &self.port).map_err(bad)?;
-            self.ways.look(now, &self.port, &mut self.mail);
+            if let Some(mail) = &mut self.mail {
+                self.ways.look(now, &self.port, mail);
+            }
         }
         Ok((peer.0, is_new))
     }
@@ -254,11 +279,14 @@ impl Connector {
     pub(crate) fn progress(&mut self, core: &mut Core, now: Time) -> Result<(), VerbsError> {
         self.report(core, now);
         let contact = &mut self.contact;
-        self.mail.receive(|from, bytes| contact.receive(from, bytes, now));
+        let Some(mail) = &mut self.mail else {
+            return Ok(());
+        };
+        mail.receive(|from, bytes| contact.receive(from, bytes, now));
         if now >= self.next_look {
             self.next_look = now + LOOK;
-            self.mail.mend(&self.port)?;
-            self.ways.look(now, &self.port, &mut self.mail);
+            mail.mend(&self.port)?;
+            self.ways.look(now, &self.port, mail);
         }
         self.contact.tick(now);
         self.act(core, now);
@@ -336,7 +364,11 @@ impl Connector {
             Event::Connect(connect) => self.connect(core, &connect, now),
             Event::Prove(attempt, mtu) if self.is_present(attempt) => core.prove(attempt.peer.0, mtu.bytes()),
             Event::Prove(..) => {}
-            Event::Released(peer) => self.ways.remove(peer.0, now, &mut self.mail),
+            Event::Released(peer) => {
+                if let Some(mail) = &mut self.mail {
+                    self.ways.remove(peer.0, now, mail);
+                }
+            }
             Event::Up {
                 attempt, diagnosis, ..
             } => {
@@ -449,12 +481,13 @@ impl Connector {
     /// Sends the frames of contact.
     fn send(&mut self) {
         let mut bytes = [0; LONGEST];
-        while self.mail.has_room()
+        let Some(mail) = &mut self.mail else { return };
+        while mail.has_room()
             && let Some((peer, length)) = self.contact.next_frame(&mut bytes)
         {
             let to = self.contact.remote_of(peer).map(|to| (to.pair, to.key));
             if let Some(to) = to {
-                self.mail.send(peer.0, to, &bytes[..length]);
+                mail.send(peer.0, to, &bytes[..length]);
             }
         }
     }

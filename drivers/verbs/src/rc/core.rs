@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
-use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::{Body, MsgId, OpId, PeerIndex, Refused};
 use doorbell_fabric::time::Time;
 use rustc_hash::FxHashMap;
-use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 
+use super::device::{self, Device};
 use super::head::{HEAD, Head, LENGTH, PROOF};
 use super::hello::{FEWEST_CREDITS, Hello, Route};
 use super::inbox::Inbox;
@@ -22,19 +21,16 @@ use super::slots::Slots;
 use crate::cm::Size;
 use crate::config::VerbsConfig;
 use crate::error::VerbsError;
-use crate::sys::{
-    Channel, Completions, Domain, Open, Poster, Registered, ReliablePair, ReliableSizes, SharedQueue, Wc,
-    numbers,
-};
+use crate::sys::{Channel, Domain, Open, Poster, Registered, ReliablePair, ReliableSizes, Wc, numbers};
 
 /// Completions that are taken off a queue at a time.
 const BATCH: usize = 16;
 /// Fences that wait to be reported at most.
 const MOST_FENCES: usize = 64;
 /// The longest message that proves a connection: the largest path MTU.
-const PROOF_MOST: usize = 4096;
+pub(crate) const PROOF_MOST: usize = 4096;
 /// What such messages begin with.
-const PROOF_HEAD: Head = Head {
+pub(crate) const PROOF_HEAD: Head = Head {
     consumed: U64::ZERO,
     granted: U32::ZERO,
     count: U16::ZERO,
@@ -137,6 +133,8 @@ pub struct RcStats {
     pub grown: u64,
     /// Times that few receives were left, and the limit was reached.
     pub at_limit: u64,
+    /// Times that the queues were made anew.
+    pub renewed: u64,
     /// Asynchronous events that mean nothing here.
     pub other_events: u64,
 }
@@ -250,18 +248,17 @@ pub(crate) struct Core {
     pub(crate) inbox: Inbox,
     pub(crate) slots: Slots,
     pub(crate) pool: Pool,
-    regions: Regions,
-    sent: Arc<Completions>,
-    pub(crate) received: Arc<Completions>,
-    lines: Arc<Registered>,
-    domain: Arc<Domain>,
-    open: Arc<Open>,
+    pub(crate) regions: Regions,
+    /// `None` when it is gone.
+    pub(crate) device: Option<Device>,
+    /// One of the queues has failed.
+    pub(crate) is_broken: bool,
     pub(crate) next_look: Time,
     /// Entries of the queue of sends, and requests that may need one.
     entries: usize,
     under_way: usize,
     /// Promises to connections that are over, whose last sends may still be found.
-    settling: usize,
+    pub(crate) settling: usize,
     /// Connections that are on their way to their ends.
     pub(crate) ending: Vec<u32>,
     /// Connections that are up, and the next of them to be looked at.
@@ -303,21 +300,9 @@ impl Core {
         port: (u8, u16),
         sizes: Sizes,
     ) -> Result<Self, VerbsError> {
-        let memory = |bytes: usize| {
-            Region::new(bytes).map_err(|error| VerbsError::Nonsense {
-                device: open.name().to_owned(),
-                what: error.to_string(),
-            })
-        };
-        let entries = 4 * DEPTH.max(sizes.sends);
-        let sent = Completions::new(channel, entries)?;
-        let received = Completions::new(channel, sizes.receives.1)?;
+        let device = Device::new((domain, channel, open), &sizes)?;
         let slots = Slots::new(domain, sizes.slot, sizes.receives)?;
-        let pool = Registered::new(domain, &memory(sizes.sends * sizes.slot)?)?;
-        // Behind the lines lie the bytes that prove connections.
-        let lines = memory(sizes.peers * LINE + PROOF_MOST)?;
-        lines.write(sizes.peers * LINE, PROOF_HEAD.as_bytes());
-        let lines = Registered::new(domain, &lines)?;
+        let pool = Registered::new(domain, &device::memory(open, sizes.sends * sizes.slot)?)?;
         Ok(Self {
             peers: Vec::new(),
             by_pair: FxHashMap::default(),
@@ -325,13 +310,10 @@ impl Core {
             slots,
             pool: Pool::new(pool, sizes.slot),
             regions: Regions::new(domain),
-            sent,
-            received,
-            lines,
-            domain: Arc::clone(domain),
-            open: Arc::clone(open),
+            device: Some(device),
+            is_broken: false,
             next_look: Time::ZERO,
-            entries,
+            entries: Device::entries(&sizes),
             under_way: 0,
             settling: 0,
             ending: Vec::new(),
@@ -426,34 +408,32 @@ impl Core {
             self.slots.grow()?;
         }
         let credits = self.slots.unpromised().min(FIRST_CREDITS);
-        if self.peers[index as usize].link.is_some() {
-            return Err(VerbsError::Nonsense {
-                device: format!("{:?}", self.domain),
-                what: "the former connection to this peer is not over".to_owned(),
-            });
-        }
-        if credits < FEWEST_CREDITS {
-            return Err(VerbsError::Nonsense {
-                device: format!("{:?}", self.domain),
-                what: "no receive slots left to promise".to_owned(),
-            });
-        }
-        let line = index as usize * LINE;
-        let slice = self.lines.memory().slice(line, LINE);
-        let page = slice.map(|slice| Registered::written(&self.domain, slice));
-        let Some(page) = page else {
-            return Err(VerbsError::Nonsense {
-                device: format!("{:?}", self.domain),
-                what: "a peer without a line".to_owned(),
+        let (Some(device), Some(queue), Some(pool)) = (&self.device, self.slots.queue(), self.pool.memory())
+        else {
+            return Err(VerbsError::NoDevice {
+                device: "it".to_owned(),
+                reason: "it is gone".to_owned(),
             });
         };
-        let page = page?;
+        let nonsense = |what: &str| VerbsError::Nonsense {
+            device: device.open.name().to_owned(),
+            what: what.to_owned(),
+        };
+        if self.peers[index as usize].link.is_some() {
+            return Err(nonsense("the former connection to this peer is not over"));
+        }
+        if credits < FEWEST_CREDITS {
+            return Err(nonsense("no receive slots left to promise"));
+        }
+        let line = index as usize * LINE;
+        let slice = device.lines.memory().slice(line, LINE);
+        let slice = slice.ok_or_else(|| nonsense("a peer without a line"))?;
+        let page = Registered::written(&device.domain, slice)?;
         let sizes = ReliableSizes {
             sends: DEPTH,
             inline: self.sizes.inline,
         };
-        let queue: &Arc<SharedQueue> = &self.slots.queue;
-        let pair = ReliablePair::new(queue, (&self.sent, &self.received), sizes)?;
+        let pair = ReliablePair::new(queue, (&device.sent, &device.received), sizes)?;
         let mut psn = [0; 4];
         // Without random numbers, late packets are told apart by the queue pair's number alone.
         let _ = getrandom::fill(&mut psn);
@@ -464,9 +444,9 @@ impl Core {
             slot: self.sizes.slot as u32,
             page: (page.memory().address() as u64, page.remote_key()),
         };
-        let memory = [Arc::clone(&self.pool.memory), Arc::clone(&self.lines)];
+        let memory = [Arc::clone(pool), Arc::clone(&device.lines)];
         let poster = Poster::new(pair, DEPTH, memory);
-        let place = (page, Arc::clone(&self.lines), line);
+        let place = (page, Arc::clone(&device.lines), line);
         let link = Link::new(poster, hello, place, self.port, self.now)?;
         self.slots.promise(credits);
         self.peers[index as usize].link = Some(Box::new(link));
@@ -488,6 +468,13 @@ impl Core {
         self.under_way -= link.under_way();
         self.settling += link.promised();
         self.steps.retain(|(peer, _)| *peer != index);
+    }
+
+    /// The partition is at another place of the table: connections that name it by the old one are over.
+    pub(crate) fn set_partition(&mut self, index: u16) {
+        self.port.1 = index;
+        let all: Vec<u32> = self.by_pair.values().copied().collect();
+        all.into_iter().for_each(|peer| self.end(peer, DownReason::Died));
     }
 
     /// Connects our end to the other one: it receives from now on.
@@ -764,7 +751,9 @@ impl Core {
     pub(crate) fn reap(&mut self) {
         let mut found = [Wc::zeroed(); BATCH];
         // A queue that is broken ends nothing: time ends its connections.
-        while let Ok(count @ 1..) = self.sent.poll(&mut found) {
+        while let Some(device) = &self.device
+            && let Ok(count @ 1..) = device.sent.poll(&mut found)
+        {
             found[..count]
                 .iter()
                 .for_each(|completion| self.complete(completion));
@@ -965,20 +954,6 @@ impl Core {
         if !self.ending.is_empty() {
             self.reap();
             self.finish_ending();
-        }
-    }
-
-    /// Takes the device's events: few receives are left, so more are posted.
-    pub(crate) fn look_at_device(&mut self) {
-        while let Some(event) = self.open.event() {
-            match event.kind {
-                numbers::EVENT_SRQ_LIMIT_REACHED => {
-                    let has_grown = self.slots.grow().unwrap_or(false);
-                    self.stats.grown += u64::from(has_grown);
-                    self.stats.at_limit += u64::from(!has_grown);
-                }
-                _ => self.stats.other_events += 1,
-            }
         }
     }
 

@@ -10,7 +10,7 @@ use doorbell_fabric::time::Time;
 use super::core::Core;
 use super::link::{FIRST_CREDITS, State};
 
-/// How often the device and connections are looked at.
+/// How often connections are looked at.
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
 /// Connections that are looked at each time, in turn.
 const AT_A_TIME: usize = 64;
@@ -25,7 +25,7 @@ const SUSPECT: Duration = Duration::from_millis(100);
 const CERTAIN: Duration = Duration::from_millis(500);
 
 impl Core {
-    /// Looks after the device and connections, if it is time to.
+    /// Looks after connections, if it is time to.
     pub(crate) fn progress(&mut self, now: Time) {
         self.now = now;
         self.reap();
@@ -35,7 +35,6 @@ impl Core {
             return;
         }
         self.next_look = now + LOOK;
-        self.look_at_device();
         self.look_at_busy();
         self.look_at_some();
     }

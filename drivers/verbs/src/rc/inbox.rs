@@ -98,7 +98,9 @@ impl Core {
     #[inline]
     fn fetch(&mut self) -> bool {
         // A broken queue brings nothing: time ends its connections.
-        let count = self.received.poll(&mut self.inbox.found).unwrap_or(0);
+        let device = self.device.as_ref();
+        let found = device.map(|device| device.received.poll(&mut self.inbox.found));
+        let count = found.and_then(Result::ok).unwrap_or(0);
         (self.inbox.next, self.inbox.count) = (0, count);
         if count == 0 {
             self.received_all();

@@ -12,7 +12,7 @@ use super::outbox::{Outbox, Pool};
 use super::slots::Slots;
 use crate::cm::Size;
 use crate::error::VerbsError;
-use crate::sys::{Poster, QpAttr, Registered, numbers};
+use crate::sys::{Event, Poster, QpAttr, Registered, numbers};
 
 /// Requests of one queue pair under way at a time: a power of two.
 pub(crate) const DEPTH: usize = 64;
@@ -239,6 +239,11 @@ impl Link {
         Ok(())
     }
 
+    /// Whether an event of the device is about its queue pair.
+    pub(crate) fn is_meant(&self, event: &Event) -> bool {
+        self.poster.pair().is_meant(event)
+    }
+
     /// Requests under way that the completion queue has to have room for.
     pub(crate) fn under_way(&self) -> usize {
         (self.posted - self.done) as usize
@@ -271,9 +276,9 @@ impl Link {
     /// Posts the sends that wait, as far as credits and queues go, with one doorbell.
     pub(crate) fn post(&mut self, outbox: &mut Outbox, pool: &Pool, most: usize, now: Time) -> Posted {
         let mut result = Posted::default();
-        if self.state != State::Up {
+        let Some(memory) = pool.memory().filter(|_| self.state == State::Up) else {
             return result;
-        }
+        };
         let mut prepared = 0;
         while self.credits() > 0 && self.room() > 0 && prepared < most {
             let has_more = outbox.has_two();
@@ -292,7 +297,7 @@ impl Link {
             pool.write_head(frame, &head);
             result.asks |= wants_more;
             let body = frame.body.as_ref().map(|body| &body.place);
-            let own = (&*pool.memory, place.0, place.1);
+            let own = (&**memory, place.0, place.1);
             if self.poster.send(number, own, body, reports).is_err() {
                 result.is_broken = true;
                 break;

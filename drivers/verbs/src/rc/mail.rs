@@ -189,6 +189,11 @@ impl Mail {
         self.back.clear();
     }
 
+    /// The queue pair is set up again at the next look.
+    pub(crate) fn doubt(&mut self) {
+        self.is_broken = true;
+    }
+
     /// Sets a queue pair up again that has failed. What it had is lost, as frames may be.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 mod connector;
 mod core;
+mod device;
 mod head;
 mod hello;
 mod housekeeping;

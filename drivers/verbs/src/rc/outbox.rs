@@ -15,7 +15,9 @@ pub(crate) const FRAMES: usize = 64;
 
 /// Registered slots of equal length, which go to the peers that send.
 pub(crate) struct Pool {
-    pub(crate) memory: Arc<Registered>,
+    /// `None` when the device is gone.
+    memory: Option<Arc<Registered>>,
+    bytes: RegionSlice,
     slot: usize,
     free: Vec<u32>,
 }
@@ -25,7 +27,8 @@ impl Pool {
     pub(crate) fn new(memory: Arc<Registered>, slot: usize) -> Self {
         let slots = memory.memory().len() / slot;
         Self {
-            memory,
+            bytes: memory.memory().clone(),
+            memory: Some(memory),
             slot,
             free: (0..slots as u32).rev().collect(),
         }
@@ -41,7 +44,18 @@ impl Pool {
     }
 
     fn bytes(&self) -> &RegionSlice {
-        self.memory.memory()
+        &self.bytes
+    }
+
+    /// Its registration.
+    #[inline]
+    pub(crate) fn memory(&self) -> Option<&Arc<Registered>> {
+        self.memory.as_ref()
+    }
+
+    /// Lets go of the device; the bytes stay.
+    pub(crate) fn release(&mut self) {
+        self.memory = None;
     }
 
     /// Writes the head of a send.

@@ -1,6 +1,8 @@
 //! The rail: connections, what makes them, and the contracts.
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::{Capabilities, Features, Limits};
@@ -25,10 +27,13 @@ use crate::error::VerbsError;
 use crate::sys::{Channel, Domain};
 use crate::ud::ESTIMATE;
 use crate::ud::open::{Source, find};
+use crate::watch::{Needs, PortWatch};
 use crate::ways::Marks;
 
 /// Longest head of a message.
 const HEAD: usize = 256;
+/// Queues that fail twice within this time fail for good.
+const A_MINUTE: Duration = Duration::from_secs(60);
 /// Most pieces of a body.
 const PARTS: usize = 16;
 
@@ -38,7 +43,9 @@ pub struct RcRail {
     capabilities: Capabilities,
     pub(crate) core: Core,
     pub(crate) connector: Connector,
-    config: VerbsConfig,
+    pub(crate) watch: PortWatch,
+    /// When its queues were made anew.
+    renewed: Option<Time>,
     /// Its device has failed, or is gone.
     is_over: bool,
     is_closing: bool,
@@ -75,13 +82,21 @@ impl RcRail {
             service_level: config.service_level,
             traffic_class: config.traffic_class,
         };
-        let connector = Connector::open(name, (&domain, &channel), found.port, marks)?;
+        let connector = Connector::open(name, (&domain, &channel), found.port.clone(), marks)?;
+        let needs = Needs {
+            gid_index: config.gid_index,
+            gids: connector.gids().to_vec(),
+            // A smaller MTU leads to other queue pairs.
+            mtu: None,
+        };
+        let watch = PortWatch::new(source.tree.clone(), &found.file, found.port, needs);
         Ok(Self {
             name: name.clone(),
             capabilities: capabilities(&sizes),
             core,
             connector,
-            config: config.clone(),
+            watch,
+            renewed: None,
             is_over: false,
             is_closing: false,
             is_closed: false,
@@ -114,14 +129,14 @@ impl RcRail {
     /// Describes what the rail uses: the link, the MTU, the GIDs by rank, the partition.
     #[must_use]
     pub fn describe(&self) -> String {
-        let port = self.connector.port();
+        let port = self.watch.port();
         let gids: Vec<String> = self
             .connector
             .gids()
             .iter()
             .map(|own| format!("{} ({})", own.gid, own.kind))
             .collect();
-        let partition = port.partition.map_or(0, |(_, key)| key);
+        let (_, partition) = self.watch.partition();
         format!(
             "{}, reliable connections, MTU of {} bytes, partition {partition:#06x}, GIDs {}",
             port.link.name(),
@@ -133,7 +148,7 @@ impl RcRail {
     /// Why no frame passes, and what to do, where that is known.
     #[must_use]
     pub fn reason(&self) -> Option<String> {
-        let (reason, remedy) = self.connector.port().reason()?;
+        let (reason, remedy) = self.watch.port().reason()?;
         Some(format!("{reason}; {remedy}"))
     }
 
@@ -156,7 +171,7 @@ impl RcRail {
     /// Returns its place in the network, for its peers to judge.
     #[must_use]
     pub fn place(&self) -> Place {
-        let port = self.connector.port();
+        let port = self.watch.port();
         let mtu = port.mtu().unwrap_or(0);
         Place {
             interface: port.interface.clone().unwrap_or_default(),
@@ -167,7 +182,7 @@ impl RcRail {
             kind: Kind::Plain,
             port: Some(gid::Port {
                 link: port.link,
-                partition: port.partition.map_or(0, |(_, key)| key),
+                partition: self.watch.partition().1,
                 gids: self.connector.gids().to_vec(),
             }),
         }
@@ -201,27 +216,76 @@ impl RcRail {
         }
     }
 
-    /// The device has failed, or is gone.
+    fn report_link(&mut self, kind: EventKind) {
+        self.core.events.push_back(RailEvent {
+            at: self.core.now,
+            scope: Scope::Rail,
+            kind,
+            life: Life::FIRST,
+        });
+    }
+
+    /// The device has failed, or is gone: lets go of everything that is the device's.
     fn fail(&mut self) {
         if !std::mem::replace(&mut self.is_over, true) {
-            self.core.events.push_back(RailEvent {
-                at: self.core.now,
-                scope: Scope::Rail,
-                kind: EventKind::DeviceGone,
-                life: Life::FIRST,
+            self.report_link(EventKind::DeviceGone);
+            self.leave();
+        }
+    }
+
+    fn leave(&mut self) {
+        self.core.leave();
+        self.connector.leave();
+    }
+
+    /// Looks after the device, if it is time to.
+    fn look(&mut self, now: Time) {
+        let Some(open) = self.core.device.as_ref().map(|device| Arc::clone(&device.open)) else {
+            return;
+        };
+        let core = &mut self.core;
+        let changes = self
+            .watch
+            .look(now, &open, &mut |event| core.on_device_event(event));
+        drop(open);
+        let Some(changes) = changes else { return };
+        if changes.is_gone {
+            return self.fail();
+        }
+        if let Some(is_up) = changes.link {
+            self.report_link(if is_up {
+                EventKind::LinkUp
+            } else {
+                EventKind::LinkDown
             });
         }
+        if changes.is_partition_moved {
+            // Queue pairs name it by its place.
+            self.core.set_partition(self.watch.partition().0);
+        }
+        self.connector.on_changes(self.watch.port(), &changes, now);
+        if std::mem::take(&mut self.core.is_broken) {
+            self.renew(now);
+        }
+    }
+
+    /// A queue has failed: all are made anew, once a minute.
+    fn renew(&mut self, now: Time) {
+        let is_again = self.renewed.is_some_and(|at| now < at + A_MINUTE);
+        self.renewed = Some(now);
+        if is_again || self.core.renew_queues().is_err() {
+            self.fail();
+        }
+    }
+
+    /// Whether the port is up, as of the last look.
+    #[must_use]
+    pub fn is_link_up(&self) -> bool {
+        self.watch.is_up() && !self.is_over
     }
 
     fn known(&self, peer: PeerIndex) -> bool {
         peer.index() < self.core.peers.len()
-    }
-
-    /// Ends all connections at once.
-    fn drop_all(&mut self) {
-        for peer in 0..self.core.peers.len() as u32 {
-            self.core.drop_peer(peer);
-        }
     }
 }
 
@@ -275,6 +339,11 @@ impl Rail for RcRail {
             return 0;
         }
         let before = self.core.events.len();
+        self.core.now = now;
+        self.look(now);
+        if self.is_over {
+            return self.core.events.len() - before;
+        }
         self.core.progress(now);
         if self.connector.progress(&mut self.core, now).is_err() {
             self.fail();
@@ -283,7 +352,10 @@ impl Rail for RcRail {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        let own = self.core.next_deadline();
+        if self.is_over || self.is_closed {
+            return None;
+        }
+        let own = self.core.next_deadline().min(self.watch.next_look());
         let other = self.connector.next_deadline();
         Some(other.map_or(own, |other| own.min(other)))
     }
@@ -313,10 +385,13 @@ impl Rail for RcRail {
             return false;
         }
         if !std::mem::replace(&mut self.is_closing, true) {
-            self.drop_all();
+            self.core.drop_all();
         }
         let is_done = self.is_over || self.connector.close(&mut self.core, now);
         self.is_closed = is_done || now >= by;
+        if self.is_closed {
+            self.leave();
+        }
         self.is_closed
     }
 }
@@ -424,7 +499,8 @@ impl Message for RcRail {
     }
 
     fn revive(&mut self, peer: PeerIndex) {
-        if self.known(peer) && self.core.peers[peer.index()].stage == Stage::Down && !self.is_closing {
+        let has_ended = self.is_closing || self.is_over;
+        if self.known(peer) && self.core.peers[peer.index()].stage == Stage::Down && !has_ended {
             self.connector.revive(peer, self.core.now);
         }
     }

@@ -12,7 +12,8 @@ const MOST: usize = 32;
 
 /// The regions that are registered, the one used last at the end.
 pub(crate) struct Regions {
-    domain: Arc<Domain>,
+    /// `None` when the device is gone.
+    domain: Option<Arc<Domain>>,
     list: Vec<Arc<Registered>>,
     pub(crate) made: u64,
 }
@@ -20,7 +21,7 @@ pub(crate) struct Regions {
 impl Regions {
     pub(crate) fn new(domain: &Arc<Domain>) -> Self {
         Self {
-            domain: Arc::clone(domain),
+            domain: Some(Arc::clone(domain)),
             list: Vec::with_capacity(MOST + 1),
             made: 0,
         }
@@ -42,9 +43,15 @@ impl Regions {
         })
     }
 
+    /// Lets go of the device.
+    pub(crate) fn release(&mut self) {
+        self.list.clear();
+        self.domain = None;
+    }
+
     #[cold]
     fn register(&mut self, slice: &RegionSlice) -> Option<Arc<Registered>> {
-        let made = Registered::new(&self.domain, slice.region()).ok()?;
+        let made = Registered::new(self.domain.as_ref()?, slice.region()).ok()?;
         self.made += 1;
         self.list.push(Arc::clone(&made));
         if self.list.len() > MOST {

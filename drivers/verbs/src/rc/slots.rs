@@ -6,7 +6,7 @@ use std::sync::Arc;
 use doorbell_fabric::memory::{Region, SharedBytes};
 
 use crate::error::VerbsError;
-use crate::sys::{Domain, Registered, SharedQueue};
+use crate::sys::{Domain, Event, Registered, SharedQueue};
 
 /// Slots that are posted together, and at least how many are added at a time.
 const BATCH: usize = 16;
@@ -19,8 +19,8 @@ fn id_of(slot: usize, generation: u32) -> u64 {
 /// The receive slots of a rail.
 #[derive(Debug)]
 pub(crate) struct Slots {
-    domain: Arc<Domain>,
-    pub(crate) queue: Arc<SharedQueue>,
+    /// `None` when the device is gone.
+    device: Option<(Arc<Domain>, Arc<SharedQueue>)>,
     /// Memory of `step` slots each.
     chunks: Vec<Arc<Registered>>,
     step: usize,
@@ -50,8 +50,7 @@ impl Slots {
     ) -> Result<Self, VerbsError> {
         let queue = SharedQueue::new(domain, most)?;
         let mut slots = Self {
-            domain: Arc::clone(domain),
-            queue,
+            device: Some((Arc::clone(domain), queue)),
             chunks: Vec::new(),
             step,
             slot,
@@ -73,14 +72,14 @@ impl Slots {
     /// If the system refuses the memory.
     pub(crate) fn grow(&mut self) -> Result<bool, VerbsError> {
         let have = self.generations.len();
-        if !self.can_grow() {
+        let Some((domain, _)) = self.device.as_ref().filter(|_| self.can_grow()) else {
             return Ok(false);
-        }
+        };
         let region = Region::new(self.step * self.slot).map_err(|error| VerbsError::Nonsense {
-            device: self.domain_name(),
+            device: format!("{domain:?}"),
             what: error.to_string(),
         })?;
-        self.chunks.push(Registered::new(&self.domain, &region)?);
+        self.chunks.push(Registered::new(domain, &region)?);
         self.generations.resize(have + self.step, 0);
         self.back.extend((have as u32..(have + self.step) as u32).rev());
         self.refill(true);
@@ -88,15 +87,30 @@ impl Slots {
         Ok(true)
     }
 
-    fn domain_name(&self) -> String {
-        format!("{:?}", self.domain)
+    /// The queue that they are posted to.
+    pub(crate) fn queue(&self) -> Option<&Arc<SharedQueue>> {
+        self.device.as_ref().map(|(_, queue)| queue)
+    }
+
+    /// Whether an event of the device is about its queue.
+    pub(crate) fn is_meant(&self, event: &Event) -> bool {
+        self.queue().is_some_and(|queue| queue.is_meant(event))
+    }
+
+    /// Lets go of the device, and of every slot.
+    pub(crate) fn release(&mut self) {
+        self.device = None;
+        self.chunks.clear();
+        self.generations.clear();
+        self.back.clear();
+        (self.posted, self.promised) = (0, 0);
     }
 
     /// Has an event be raised when few are left.
     fn watch(&self) {
-        if self.generations.len() < self.most {
+        if let Some(queue) = self.queue().filter(|_| self.generations.len() < self.most) {
             // Where that is refused, slots grow with the credits that peers want.
-            let _ = self.queue.limit(self.generations.len() / 4);
+            let _ = queue.limit(self.generations.len() / 4);
         }
     }
 
@@ -203,7 +217,7 @@ impl Slots {
     /// Posts up to a list's length of slots of one chunk.
     fn post_some(&mut self) -> bool {
         let mut list = [(0, 0); BATCH];
-        let Some(last) = self.back.last() else {
+        let (Some(last), Some((_, queue))) = (self.back.last(), &self.device) else {
             return false;
         };
         let (chunk, mut count) = (self.place(*last).0, 0);
@@ -216,7 +230,7 @@ impl Slots {
             list[count] = (id_of(slot as usize, generation), at);
             count += 1;
         }
-        let taken = self.queue.receive(&list[..count], &self.chunks[chunk], self.slot);
+        let taken = queue.receive(&list[..count], &self.chunks[chunk], self.slot);
         for (id, _) in &list[..taken] {
             self.generations[*id as u32 as usize] = (*id >> 32) as u32;
         }

@@ -246,12 +246,54 @@ pub(crate) fn raise(name: &str, event: c_int) {
     signal(device.async_fd);
 }
 
+/// An object of a device, for an event to be about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum About {
+    /// Its reliable queue pairs.
+    Pairs,
+    /// The completion queue of what they receive, and of what they send.
+    Received,
+    Sent,
+    /// The receive queue that they share.
+    Shared,
+    /// Something that is not there any more.
+    Former,
+}
+
+/// Raises an event about objects of a device, once for each.
+pub(crate) fn raise_about(name: &str, event: c_int, about: About) {
+    let mut world = world();
+    let pairs = world.pairs.iter();
+    let of_device = pairs.filter(|(_, pair)| pair.device == name && pair.reliable.is_some());
+    let mut objects: Vec<u64> = match about {
+        About::Pairs => of_device.map(|(at, _)| *at as u64).collect(),
+        About::Received => of_device.map(|(_, pair)| pair.received as u64).take(1).collect(),
+        About::Sent => of_device.map(|(_, pair)| pair.send as u64).take(1).collect(),
+        About::Shared => {
+            let shared = world.shared.iter().filter(|(_, shared)| shared.is_of(name));
+            shared.map(|(at, _)| *at as u64).collect()
+        }
+        About::Former => vec![0x1000],
+    };
+    objects.sort_unstable();
+    let device = world.device(name);
+    device
+        .events
+        .extend(objects.into_iter().map(|object| (event, object)));
+    signal(device.async_fd);
+}
+
 /// Takes a device's addresses away, or gives it others.
 pub(crate) fn set_addresses(name: &str, addresses: &[[u8; 4]]) {
     let mut world = world();
     let device = world.device(name);
     device.spec.addresses = addresses.to_vec();
     device.events.push_back((numbers::EVENT_GID_CHANGE, 1));
+}
+
+/// The addresses of a device.
+pub(crate) fn addresses(name: &str) -> Vec<[u8; 4]> {
+    world().device(name).spec.addresses.clone()
 }
 
 /// Gives a port's table other partitions.
@@ -414,8 +456,8 @@ unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut Device {
         device.node_type = numbers::NODE_CA;
         device.transport_type = dev.spec.transport;
         put(&dev.spec.name, &mut device.name);
-        // As many as the tests that look at device files make: there are more devices, and no matter.
-        put(&format!("uverbs{}", index % 256), &mut device.dev_name);
+        // As many as tests that look at device files make: several devices have one of them, and no matter.
+        put(&format!("uverbs{}", index % 8), &mut device.dev_name);
         list.push(Box::into_raw(Box::new(device)));
     }
     // SAFETY: the caller's number.
@@ -575,14 +617,18 @@ unsafe extern "C" fn alloc_pd(context: *mut Context) -> *mut Pd {
     Box::into_raw(Box::new(pd))
 }
 
-/// Ends an object.
+/// Ends an object. Events about it that were not read are gone with it.
 ///
 /// # Safety
 /// It was made by the model as a box of this type.
 unsafe fn end<T>(object: *mut T, context: *mut Context) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        world().device(&name_of(context)).objects -= 1;
+        let mut world = world();
+        let device = world.device(&name_of(context));
+        device.objects -= 1;
+        device.events.retain(|(_, about)| *about != object as u64);
+        drop(world);
         drop(Box::from_raw(object));
     }
     0

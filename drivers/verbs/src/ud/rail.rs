@@ -147,7 +147,7 @@ impl UdRail {
             name: name.clone(),
             incarnation: Incarnation(u64::from_ne_bytes(life)),
             capabilities: frame_capabilities(parts.limit, ESTIMATE),
-            watch: PortWatch::new(source.tree, parts.file, parts.port, needs),
+            watch: PortWatch::new(source.tree, &parts.file, parts.port, needs),
             key: parts.key,
             pairs: [0, 1].map(|channel: usize| parts.pairs[channel].number()),
             device: Some(Device {

@@ -3,6 +3,7 @@
 mod allocations;
 mod contract_of_failure;
 mod credits;
+mod device;
 mod path;
 mod time;
 
@@ -31,10 +32,13 @@ fn device(number: u32) -> String {
 
 /// A rail over a device of its own.
 fn rail(sizes: Sizes) -> (RcRail, Incarnation) {
+    rail_in(crate::ports::fake::everything(), sizes)
+}
+
+fn rail_in(tree: crate::ports::Tree, sizes: Sizes) -> (RcRail, Incarnation) {
     let number = fresh();
     let address = [127, 1, (number >> 8) as u8, number as u8];
     let library = model::library(Spec::new(&device(number), address));
-    let tree = crate::ports::Tree::default();
     let name = format!("verbs:{}:1", device(number)).parse().unwrap();
     let source = Source { library, tree };
     let mut rail = RcRail::open_from(&name, &VerbsConfig::default(), sizes, &source).unwrap();
@@ -53,18 +57,18 @@ fn small() -> Sizes {
 }
 
 fn pair() -> Apart<RcRail> {
+    pair_of(rail(small()), rail(small()))
+}
+
+fn pair_of(a: (RcRail, Incarnation), b: (RcRail, Incarnation)) -> Apart<RcRail> {
     let mut now = Time::ZERO;
-    Apart::new(
-        rail(small()),
-        rail(small()),
-        move |a: &mut RcRail, b: Option<&mut RcRail>| {
-            now += Duration::from_millis(1);
-            a.progress(now);
-            if let Some(b) = b {
-                b.progress(now);
-            }
-        },
-    )
+    Apart::new(a, b, move |a: &mut RcRail, b: Option<&mut RcRail>| {
+        now += Duration::from_millis(1);
+        a.progress(now);
+        if let Some(b) = b {
+            b.progress(now);
+        }
+    })
 }
 
 mod contract {
@@ -74,7 +78,11 @@ mod contract {
 
 /// Two ends that have spoken: one message each way was shown.
 fn connected() -> Pair<RcRail> {
-    let mut pair = pair().connect();
+    connect(pair())
+}
+
+fn connect(apart: Apart<RcRail>) -> Pair<RcRail> {
+    let mut pair = apart.connect();
     let (to_a, to_b) = (pair.to_a, pair.to_b);
     pair.a.send(to_b, b"hello", Body::Empty).unwrap();
     pair.b().send(to_a, b"hello", Body::Empty).unwrap();

@@ -12,6 +12,12 @@ pub(super) struct Shared {
     receives: VecDeque<(u64, u64, u32, u32)>,
 }
 
+impl Shared {
+    pub(super) fn is_of(&self, name: &str) -> bool {
+        self.device == name
+    }
+}
+
 /// Registered memory, by its key.
 #[derive(Clone, Copy)]
 pub(super) struct Memory {

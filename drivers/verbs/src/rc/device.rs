@@ -1,0 +1,170 @@
+//! What a rail's connections have of the device, to be let go of at once when it is gone, or made anew; and
+//! what the device's events mean for them.
+
+use std::sync::Arc;
+
+use doorbell_fabric::event::{DownReason, EventKind, Life};
+use doorbell_fabric::memory::Region;
+use zerocopy::IntoBytes;
+
+use super::core::{Core, PROOF_HEAD, PROOF_MOST, Sizes, Step};
+use super::inbox::Inbox;
+use super::link::{DEPTH, LINE, State};
+use super::slots::Slots;
+use crate::error::VerbsError;
+use crate::sys::{Channel, Completions, Domain, Event, Open, Registered, numbers};
+
+/// What connections share of the device.
+pub(crate) struct Device {
+    pub(crate) open: Arc<Open>,
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) channel: Arc<Channel>,
+    pub(crate) sent: Arc<Completions>,
+    pub(crate) received: Arc<Completions>,
+    /// The lines of the peers' counters, and behind them the bytes that prove connections.
+    pub(crate) lines: Arc<Registered>,
+}
+
+impl Device {
+    /// Makes the completion queues and the memory of counters.
+    ///
+    /// # Errors
+    /// If the system refuses a step.
+    pub(crate) fn new(
+        (domain, channel, open): (&Arc<Domain>, &Arc<Channel>, &Arc<Open>),
+        sizes: &Sizes,
+    ) -> Result<Self, VerbsError> {
+        let (sent, received) = queues(channel, sizes)?;
+        let lines = memory(open, sizes.peers * LINE + PROOF_MOST)?;
+        lines.write(sizes.peers * LINE, PROOF_HEAD.as_bytes());
+        Ok(Self {
+            open: Arc::clone(open),
+            domain: Arc::clone(domain),
+            channel: Arc::clone(channel),
+            sent,
+            received,
+            lines: Registered::new(domain, &lines)?,
+        })
+    }
+
+    /// Entries of the queue of sends.
+    pub(crate) fn entries(sizes: &Sizes) -> usize {
+        4 * DEPTH.max(sizes.sends)
+    }
+}
+
+fn queues(channel: &Arc<Channel>, sizes: &Sizes) -> Result<(Arc<Completions>, Arc<Completions>), VerbsError> {
+    let sent = Completions::new(channel, Device::entries(sizes))?;
+    Ok((sent, Completions::new(channel, sizes.receives.1)?))
+}
+
+/// Memory of our own.
+pub(crate) fn memory(open: &Open, bytes: usize) -> Result<Region, VerbsError> {
+    Region::new(bytes).map_err(|error| VerbsError::Nonsense {
+        device: open.name().to_owned(),
+        what: error.to_string(),
+    })
+}
+
+impl Core {
+    /// Ends every connection at once; what was accepted can be reclaimed.
+    pub(crate) fn drop_all(&mut self) {
+        for index in 0..self.peers.len() as u32 {
+            self.drop_peer(index);
+            self.discard(index);
+        }
+    }
+
+    /// Lets go of everything that is the device's. Every peer is down then.
+    pub(crate) fn leave(&mut self) {
+        self.drop_all();
+        self.inbox = Inbox::default();
+        self.settling = 0;
+        self.slots.release();
+        self.pool.release();
+        self.regions.release();
+        self.device = None;
+    }
+
+    /// Makes the queues anew, after one of them has failed: it ends every connection.
+    ///
+    /// # Errors
+    /// If the system refuses a step, or the device is gone.
+    pub(crate) fn renew_queues(&mut self) -> Result<(), VerbsError> {
+        self.stats.renewed += 1;
+        for index in 0..self.peers.len() as u32 {
+            self.fail_at_once(index);
+        }
+        self.inbox = Inbox::default();
+        self.settling = 0;
+        self.slots.release();
+        let Some(device) = &mut self.device else {
+            return Ok(());
+        };
+        let (sent, received) = queues(&device.channel, &self.sizes)?;
+        let slots = Slots::new(&device.domain, self.sizes.slot, self.sizes.receives)?;
+        (device.sent, device.received, self.slots) = (sent, received, slots);
+        Ok(())
+    }
+
+    /// Ends a connection whose queues are of no use any more: nothing of it is waited for.
+    fn fail_at_once(&mut self, index: u32) {
+        let Some(link) = &self.peers[index as usize].link else {
+            return;
+        };
+        match link.state {
+            State::Made | State::Receiving => self.discard(index),
+            State::Up | State::Ending(..) => {
+                self.bury(index);
+                self.report(index, EventKind::PeerDown(DownReason::Resources), Life::FIRST);
+            }
+        }
+        self.ended.push_back((index, DownReason::Resources));
+    }
+
+    /// Acts on an event of the device.
+    pub(crate) fn on_device_event(&mut self, event: &Event) {
+        match event.kind {
+            numbers::EVENT_SRQ_LIMIT_REACHED => {
+                let has_grown = self.slots.grow().unwrap_or(false);
+                self.stats.grown += u64::from(has_grown);
+                self.stats.at_limit += u64::from(!has_grown);
+            }
+            numbers::EVENT_QP_FATAL
+            | numbers::EVENT_QP_REQ_ERR
+            | numbers::EVENT_QP_ACCESS_ERR
+            | numbers::EVENT_PATH_MIG_ERR => {
+                if let Some(index) = self.peer_of(event) {
+                    self.end(index, DownReason::Died);
+                }
+            }
+            numbers::EVENT_COMM_EST => {
+                let begins = self.peer_of(event).filter(|index| self.is_beginning(*index));
+                self.steps.extend(begins.map(|index| (index, Step::Established)));
+            }
+            // Receives are not the queue pair's own, so there is nothing to drain.
+            numbers::EVENT_QP_LAST_WQE_REACHED => {}
+            numbers::EVENT_CQ_ERR | numbers::EVENT_SRQ_ERR | numbers::EVENT_WQ_FATAL => {
+                self.is_broken |= self.has_queue(event);
+            }
+            _ => self.stats.other_events += 1,
+        }
+    }
+
+    /// The peer of the connection that an event is about. One that is over has none.
+    fn peer_of(&self, event: &Event) -> Option<u32> {
+        let mut peers = self.by_pair.values().copied();
+        peers.find(|index| {
+            let link = self.peers[*index as usize].link.as_ref();
+            link.is_some_and(|link| link.is_meant(event))
+        })
+    }
+
+    /// Whether an event is about one of our queues.
+    fn has_queue(&self, event: &Event) -> bool {
+        let device = self.device.as_ref();
+        let is_completions =
+            device.is_some_and(|device| device.sent.is_meant(event) || device.received.is_meant(event));
+        is_completions || self.slots.is_meant(event)
+    }
+}

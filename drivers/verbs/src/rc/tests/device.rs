@@ -1,0 +1,241 @@
+//! What the device and its port bring: events, and the end of the device.
+
+use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
+use doorbell_fabric::message::{Body, Incarnation, Message, Refused};
+use doorbell_fabric::rail::Rail;
+use doorbell_sim::conformance::Pair;
+
+use super::{connect, connected, counts, device_of, pair_of, rail, rail_in, small};
+use crate::ports::fake::Fake;
+use crate::rc::rail::RcRail;
+use crate::sys::model::{self, About};
+use crate::sys::numbers;
+
+/// What was reported about all of the rail, and about the peer.
+fn about(pair: &Pair<RcRail>, scope: Scope) -> Vec<EventKind> {
+    let of_scope = |event: &&RailEvent| event.scope == scope;
+    let events = pair.events.iter().filter(of_scope);
+    let kinds = events.map(|event| event.kind);
+    let doubts = [EventKind::PeerSuspect, EventKind::PeerRecovered];
+    kinds.filter(|kind| !doubts.contains(kind)).collect()
+}
+
+fn of_rail(pair: &Pair<RcRail>) -> Vec<EventKind> {
+    about(pair, Scope::Rail)
+}
+
+/// Of the peer, since it was up first.
+fn of_peer(pair: &Pair<RcRail>) -> Vec<EventKind> {
+    about(pair, Scope::Peer(pair.to_b))[1..].to_vec()
+}
+
+fn turns(pair: &mut Pair<RcRail>, count: usize) {
+    (0..count).for_each(|_| pair.turn());
+}
+
+/// A message each way, after both ends have tried to get back.
+fn works(pair: &mut Pair<RcRail>) {
+    let (to_a, to_b) = (pair.to_a, pair.to_b);
+    let (at_a, at_b) = (pair.at_a.messages.len(), pair.at_b.messages.len());
+    let (mut to_b_left, mut to_a_left) = (true, true);
+    for _ in 0..10_000 {
+        if to_b_left {
+            to_b_left = pair.a.send(to_b, b"there", Body::Empty).is_err();
+            pair.a.revive(to_b);
+        }
+        if to_a_left {
+            to_a_left = pair.b().send(to_a, b"back", Body::Empty).is_err();
+            pair.b().revive(to_a);
+        }
+        pair.turn();
+        if (pair.at_a.messages.len(), pair.at_b.messages.len()) == (at_a + 1, at_b + 1) {
+            return;
+        }
+    }
+    panic!("no way back: {:?}", pair.events);
+}
+
+#[test]
+fn a_port_that_goes_and_comes_is_reported_within_a_tenth_of_a_second() {
+    let mut pair = connected();
+    turns(&mut pair, 30);
+    let device = device_of(&pair.a);
+    model::set_state(&device, numbers::PORT_DOWN);
+    turns(&mut pair, 100);
+    assert_eq!(of_rail(&pair), [EventKind::LinkDown]);
+    assert!(!pair.a.is_link_up());
+    turns(&mut pair, 1500);
+    model::set_state(&device, numbers::PORT_ACTIVE);
+    model::set_state(&device, numbers::PORT_ACTIVE);
+    turns(&mut pair, 100);
+    assert_eq!(of_rail(&pair), [EventKind::LinkDown, EventKind::LinkUp]);
+    works(&mut pair);
+}
+
+#[test]
+fn a_device_that_fails_or_goes_leaves_nothing_within_a_tenth_of_a_second() {
+    for goes in [false, true] {
+        let fake = Fake::new();
+        fake.plug();
+        let mut pair = connect(pair_of(rail_in(fake.tree(), small()), rail(small())));
+        turns(&mut pair, 30);
+        let device = device_of(&pair.a);
+        model::hold_requests(&device, true);
+        let to_b = pair.to_b;
+        (0..5u8).for_each(|n| {
+            pair.a.send(to_b, &[n], Body::Bytes(&[n; 3000])).unwrap();
+        });
+        pair.a.flush();
+        (5..20u8).for_each(|n| {
+            pair.a.send(to_b, &[n], Body::Bytes(&[n; 3000])).unwrap();
+        });
+        match goes {
+            false => model::raise(&device, numbers::EVENT_DEVICE_FATAL),
+            true => fake.unplug(),
+        }
+        turns(&mut pair, 100);
+        assert_eq!(of_rail(&pair), [EventKind::DeviceGone]);
+        assert_eq!(model::outcome(&device).1, 0, "objects of the device");
+        // What it had accepted goes by another way.
+        assert_eq!(pair.a.send(to_b, b"", Body::Empty), Err(Refused::PeerDown));
+        let mut numbers = Vec::new();
+        pair.a.reclaim(to_b, &mut |_, bytes| {
+            assert_eq!(bytes, vec![bytes[0]; 3001]);
+            numbers.push(bytes[0]);
+        });
+        assert_eq!(numbers, (0..20).collect::<Vec<u8>>());
+        let address = pair.b().address();
+        let refused = pair.a.open(&address, Incarnation(1)).unwrap_err();
+        assert!(refused.to_string().contains("device is gone"));
+        pair.a.revive(to_b);
+        pair.a.abandon(to_b);
+        assert!(pair.a.arm().is_ok() && pair.a.next_deadline().is_none());
+        turns(&mut pair, 1000);
+        assert_eq!(of_rail(&pair), [EventKind::DeviceGone], "once");
+        let now = pair.a.core.now;
+        assert!(pair.a.close(now, now));
+    }
+}
+
+#[test]
+fn an_event_of_a_queue_pair_ends_its_connection_alone() {
+    for event in [
+        numbers::EVENT_QP_FATAL,
+        numbers::EVENT_QP_REQ_ERR,
+        numbers::EVENT_QP_ACCESS_ERR,
+        numbers::EVENT_PATH_MIG_ERR,
+    ] {
+        let mut pair = connected();
+        let device = device_of(&pair.a);
+        model::raise_about(&device, event, About::Former);
+        turns(&mut pair, 100);
+        assert_eq!(of_peer(&pair), [], "of an older life");
+        model::raise_about(&device, event, About::Pairs);
+        turns(&mut pair, 100);
+        assert_eq!(of_peer(&pair), [EventKind::PeerDown(DownReason::Died)]);
+        assert_eq!(of_rail(&pair), []);
+        works(&mut pair);
+    }
+}
+
+#[test]
+fn events_that_mean_nothing_are_counted_and_harmless() {
+    let mut pair = connected();
+    let device = device_of(&pair.a);
+    model::raise_about(&device, numbers::EVENT_COMM_EST, About::Pairs);
+    model::raise_about(&device, numbers::EVENT_QP_LAST_WQE_REACHED, About::Pairs);
+    // Of queues of an older life.
+    model::raise_about(&device, numbers::EVENT_CQ_ERR, About::Former);
+    turns(&mut pair, 100);
+    assert_eq!((counts(&pair.a).other_events, counts(&pair.a).renewed), (0, 0));
+    for event in [5, 6, 20, 1000, -1] {
+        model::raise(&device, event);
+    }
+    turns(&mut pair, 100);
+    assert_eq!(counts(&pair.a).other_events, 5);
+    assert_eq!((of_peer(&pair), of_rail(&pair)), (vec![], vec![]));
+    works(&mut pair);
+}
+
+#[test]
+fn queues_that_fail_are_made_anew_once_a_minute() {
+    for (event, about) in [
+        (numbers::EVENT_CQ_ERR, About::Received),
+        (numbers::EVENT_CQ_ERR, About::Sent),
+        (numbers::EVENT_SRQ_ERR, About::Shared),
+    ] {
+        let mut pair = connected();
+        let device = device_of(&pair.a);
+        let objects = model::outcome(&device).1;
+        pair.a.send(pair.to_b, b"kept", Body::Empty).unwrap();
+        model::raise_about(&device, event, about);
+        turns(&mut pair, 100);
+        assert_eq!(counts(&pair.a).renewed, 1);
+        assert_eq!(of_peer(&pair), [EventKind::PeerDown(DownReason::Resources)]);
+        let mut given = 0;
+        pair.a.reclaim(pair.to_b, &mut |_, _| given += 1);
+        assert!(given <= 2);
+        works(&mut pair);
+        assert_eq!(model::outcome(&device).1, objects, "no more than before");
+        // More than a minute later, it is the first time again.
+        turns(&mut pair, 61_000);
+        model::raise_about(&device, event, about);
+        turns(&mut pair, 100);
+        assert_eq!((counts(&pair.a).renewed, of_rail(&pair)), (2, vec![]));
+        works(&mut pair);
+        model::raise_about(&device, event, about);
+        turns(&mut pair, 100);
+        assert_eq!(of_rail(&pair), [EventKind::DeviceGone]);
+        assert_eq!(model::outcome(&device).1, 0);
+    }
+}
+
+#[test]
+fn a_partition_that_moves_is_followed_and_one_that_is_gone_is_named() {
+    let mut pair = connected();
+    let device = device_of(&pair.a);
+    model::set_partitions(&device, &[0x8001, 0xffff]);
+    turns(&mut pair, 100);
+    assert_eq!(of_peer(&pair), [EventKind::PeerDown(DownReason::Died)]);
+    assert_eq!(pair.a.core.port.1, 1);
+    works(&mut pair);
+    model::set_partitions(&device, &[0x8001]);
+    turns(&mut pair, 100);
+    assert_eq!(of_rail(&pair), [EventKind::LinkDown]);
+    assert!(pair.a.reason().unwrap().contains("not in the partition 0xffff"));
+    turns(&mut pair, 1000);
+    model::set_partitions(&device, &[0xffff]);
+    turns(&mut pair, 100);
+    assert_eq!(of_rail(&pair), [EventKind::LinkDown, EventKind::LinkUp]);
+    works(&mut pair);
+}
+
+#[test]
+fn an_address_that_is_taken_away_is_a_link_that_is_down() {
+    let mut pair = connected();
+    let device = device_of(&pair.a);
+    let address = model::addresses(&device)[0];
+    model::set_addresses(&device, &[]);
+    turns(&mut pair, 100);
+    assert_eq!(of_rail(&pair), [EventKind::LinkDown]);
+    turns(&mut pair, 1000);
+    model::set_addresses(&device, &[[127, 9, 9, 9], address]);
+    turns(&mut pair, 100);
+    assert_eq!(of_rail(&pair), [EventKind::LinkDown, EventKind::LinkUp]);
+    works(&mut pair);
+}
+
+#[test]
+fn a_smaller_mtu_leads_to_other_queue_pairs_without_an_event() {
+    let mut pair = connected();
+    let device = device_of(&pair.a);
+    model::set_mtu(&device, 2);
+    turns(&mut pair, 1500);
+    assert_eq!(of_rail(&pair), [], "no link goes down for it");
+    works(&mut pair);
+    assert!(
+        pair.a.describe().contains("MTU of 512 bytes"),
+        "{}",
+        pair.a.describe()
+    );
+}
