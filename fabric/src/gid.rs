@@ -39,7 +39,7 @@ impl Gid {
         Ipv6Addr::from(self.0).to_canonical()
     }
 
-    /// Its family.
+    /// Returns the family of the address in the GID.
     #[must_use]
     pub fn family(self) -> Family {
         match self.address() {
@@ -82,7 +82,7 @@ impl fmt::Debug for Gid {
 /// What an address belongs to, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
-    /// IPv4.
+    /// An IPv4 address, mapped into IPv6.
     V4,
     /// IPv6, of a network.
     V6,
@@ -99,7 +99,7 @@ pub enum Kind {
     RoceV2 = 2,
     /// In an Ethernet type of their own.
     RoceV1 = 1,
-    /// InfiniBand.
+    /// A GID of an InfiniBand port.
     #[serde(rename = "infiniband")]
     InfiniBand = 0,
 }
@@ -136,9 +136,9 @@ impl fmt::Display for Kind {
 /// A GID as a port publishes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
-    /// The GID.
+    /// The GID itself.
     pub gid: Gid,
-    /// Its kind.
+    /// How packets from this GID travel.
     pub kind: Kind,
     /// How many first bits of the address its network has: of an IPv4 address up to 32. 0: not known.
     pub prefix: u8,
@@ -166,10 +166,10 @@ impl Published {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Link {
-    /// InfiniBand.
+    /// An InfiniBand subnet.
     #[serde(rename = "infiniband")]
     InfiniBand,
-    /// Ethernet: RoCE.
+    /// An Ethernet, whose packets are RoCE.
     Ethernet,
 }
 
@@ -184,7 +184,7 @@ impl Link {
     }
 }
 
-/// What the peers of a port have to know of it.
+/// Describes a port to its peers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
     /// What carries its packets.

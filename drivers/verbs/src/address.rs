@@ -36,7 +36,7 @@ struct Head {
     reserved2: [u8; 2],
 }
 
-/// A GID.
+/// A GID of the port, as it is published.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Item {
@@ -70,7 +70,7 @@ pub(crate) struct PortAddress {
 }
 
 impl PortAddress {
-    /// Its bytes.
+    /// Encodes the address for publication.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let gids = &self.gids[..self.gids.len().min(PUBLISHED)];
         let head = Head {

@@ -10,7 +10,8 @@ const ENTRIES: std::ops::RangeInclusive<usize> = 64..=16_384;
 /// What can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerbsConfig {
-    /// Frames of the data channel that can wait to be sent: a power of two. The priority channel has a quarter.
+    /// Frames of the data channel that can wait to be sent: a power of two. The priority channel has a
+    /// quarter.
     pub send: usize,
     /// Frames of the data channel that can wait to be received: a power of two. The priority channel has a
     /// quarter.

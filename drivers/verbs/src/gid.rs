@@ -22,7 +22,7 @@ pub struct Entry {
 /// An entry that is not used, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unusable {
-    /// The entry.
+    /// The entry of the GID table.
     pub entry: Entry,
     /// Why it is not used, as the predicate of "it".
     pub reason: &'static str,

@@ -7,9 +7,9 @@ use doorbell_inet::unusable;
 /// What a rail's queue pairs do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Reliable connections.
+    /// The device acknowledges and retransmits, over one reliable connection per peer.
     Connections,
-    /// Unreliable datagrams.
+    /// The device sends unreliable datagrams, and software above it retransmits.
     Datagrams,
 }
 

@@ -179,7 +179,7 @@ impl Port {
     /// Looks at a port of an open device.
     ///
     /// # Errors
-    /// If the library cannot tell its state.
+    /// If the library cannot read the port's state.
     pub(crate) fn look(open: &Open, number: u8, tree: &Tree) -> Result<Self, VerbsError> {
         Self::look_for(open, number, tree, None)
     }

@@ -48,8 +48,8 @@ macro_rules! structures {
                 /// All bytes zero, as C programs begin with.
                 #[allow(dead_code)] // of structures that the library makes
                 pub(crate) const fn zeroed() -> Self {
-                    // SAFETY: all fields are numbers, bytes, raw pointers, optional functions, or structures of
-                    // these, and a mutex's bytes: zero is valid for each.
+                    // SAFETY: all fields are numbers, bytes, raw pointers, optional functions, or structures
+                    // of these, and a mutex's bytes: zero is valid for each.
                     unsafe { std::mem::zeroed() }
                 }
             }

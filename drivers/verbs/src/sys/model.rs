@@ -1,5 +1,5 @@
-//! A library in this process, for tests: devices whose ports reach each other by GID, without a kernel. It can
-//! refuse any call, lose its port, break queue pairs and lie in completions.
+//! A library in this process, for tests: devices whose ports reach each other by GID, without a kernel. It
+//! can refuse any call, lose its port, break queue pairs and lie in completions.
 // Its functions are C's: each dereferences several of its caller's pointers.
 #![allow(clippy::multiple_unsafe_ops_per_block, clippy::missing_safety_doc)]
 
@@ -16,7 +16,7 @@ use super::numbers;
 
 pub(crate) use reliable::{Fault, fail_request, hold_requests, inject, release_requests, shared_receives};
 
-/// What a test says about a device.
+/// Describes a device that a test makes.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     pub(crate) name: String,
@@ -219,7 +219,7 @@ pub(crate) fn library(spec: Spec) -> Library {
     }
 }
 
-/// Has a port's state change, and an event tell it.
+/// Changes a port's state, and raises the event that reports it.
 pub(crate) fn set_state(name: &str, state: c_int) {
     let mut world = world();
     let device = world.device(name);

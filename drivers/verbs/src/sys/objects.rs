@@ -293,7 +293,7 @@ impl Open {
     /// What the device can do.
     ///
     /// # Errors
-    /// If the library cannot tell.
+    /// If the library cannot query the device.
     pub(crate) fn attributes(&self) -> Result<DeviceAttr, VerbsError> {
         let mut found = DeviceAttr::zeroed();
         // SAFETY: the device is open, and the structure is written.
@@ -305,7 +305,7 @@ impl Open {
     /// The state of a port.
     ///
     /// # Errors
-    /// If the library cannot tell, or there is no such port.
+    /// If the library cannot query the port, or there is no such port.
     pub(crate) fn port(&self, port: u8) -> Result<PortAttr, VerbsError> {
         let mut found = PortAttr::zeroed();
         // SAFETY: the device is open; the function writes the structure as far as it is declared here.
@@ -317,7 +317,7 @@ impl Open {
     /// The table of GIDs of all ports, `most` entries at most; `None` where the library has no such call.
     ///
     /// # Errors
-    /// If the library cannot tell.
+    /// If the library cannot read the table.
     pub(crate) fn gid_table(&self, most: usize) -> Option<Result<Vec<GidEntry>, VerbsError>> {
         let query = self.library.functions.query_gid_table?;
         let mut entries = vec![GidEntry::zeroed(); most];
@@ -608,7 +608,7 @@ impl AddressHandle {
     /// May wait for the kernel, which looks the neighbour up: the caller knows that it has the answer.
     ///
     /// # Errors
-    /// If the system refuses it, or nobody has answered.
+    /// If the system refuses it, or the neighbour has not answered.
     pub(crate) fn new(domain: &Arc<Domain>, mut to: AhAttr) -> io::Result<Self> {
         let open = &domain.open;
         // SAFETY: the domain is alive; the attributes are read.
@@ -694,7 +694,8 @@ impl DatagramPair {
             max_recv_sge: 1,
             max_inline_data: sizes.inline as u32,
         };
-        // SAFETY: the domain and the queues are alive; the attributes are read, and what is granted is written.
+        // SAFETY: the domain and the queues are alive; the attributes are read, and what is granted is
+        // written.
         let raw = made(unsafe { (open.library.functions.create_qp)(domain.raw, &raw mut attributes) });
         let pair = Self {
             raw: raw.map_err(|error| failed("ibv_create_qp", &open.name, error))?,
@@ -730,7 +731,7 @@ impl DatagramPair {
         }
     }
 
-    /// Its number.
+    /// Returns the queue pair's number.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: the queue pair is alive, and its number does not change.
         unsafe { (*self.raw).qp_num }
@@ -788,8 +789,8 @@ impl DatagramPair {
             };
         }
         let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is alive; the list, which ends with a null, and its pieces are read before the
-        // call returns; the memory that they name is registered, and kept by this queue pair.
+        // SAFETY: the queue pair is alive; the list, which ends with a null, and its pieces are read before
+        // the call returns; the memory that they name is registered, and kept by this queue pair.
         let result = unsafe { (self.open.fast.post_recv)(self.raw, first, &raw mut bad) };
         if result == 0 { Ok(()) } else { Err(Broken) }
     }

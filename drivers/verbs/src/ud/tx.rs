@@ -19,7 +19,7 @@ const BATCH: usize = 16;
 pub struct SendCounts {
     /// Frames that were handed to the device.
     pub sent: u64,
-    /// Doorbells rung.
+    /// Doorbells that were rung: calls that post a list of frames.
     pub doorbells: u64,
     /// Frames dropped because the way to the peer is not known (yet), or the queues are off.
     pub unresolved: u64,
