@@ -455,6 +455,8 @@ mod tests {
         assert!(refused("udp:eth0").contains("link is down") && refused("udp:eth0").contains("cable"));
         assert!(refused("udp:eth7").contains("udp:lo"), "{}", refused("udp:eth7"));
         assert!(refused("xdp:eth0").contains("contains no driver for AF_XDP"));
+        let others = "name a rail of another kind: shm, udp, xdp, usnic, igbvf, verbs";
+        assert!(refused("xdp:eth0").contains(others), "{}", refused("xdp:eth0"));
         assert!(refused("verbs:mlx5_0:1").contains("segment 7"));
         assert!(refused("sim:43").contains("this machine has no such rail"));
         for (text, missing) in [

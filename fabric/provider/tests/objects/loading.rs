@@ -88,10 +88,8 @@ fn a_rail_that_is_not_there_is_one_line_and_no_other_rail() {
     for (rails, line) in [
         ("shm,udp:no-such-name", "udp:lo"),
         ("shm,shm", "twice"),
-        (
-            "ofi:tcp",
-            "name a rail of another kind: shm, udp, xdp, usnic, igbvf, verbs",
-        ),
+        ("ofi:tcp", "`ofi:tcp` would be this provider under itself"),
+        ("sim:plane", "a simulated network lives in one process"),
         ("verbs:mlx5_0", "it names no port"),
         ("nothing", "(kinds: shm, udp, xdp, usnic, igbvf, verbs)"),
         ("usnic", "its name has no function behind the kind"),
