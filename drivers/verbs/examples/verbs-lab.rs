@@ -1,5 +1,5 @@
-//! What a test of a real port needs beside `doorbell`: the promises of messages or datagrams, checked over it,
-//! and a steady state between two marks, for strace.
+//! What a test of a real port needs beside `doorbell`: the promises of messages or datagrams, checked over
+//! it, and a steady state between two marks, for strace.
 //!
 //! ```text
 //! verbs-lab conformance verbs:rxe0:1

@@ -8,7 +8,7 @@ use crate::sys::{Wc, numbers};
 /// Bytes in front of each received frame: the global routing header, or room for it.
 pub(crate) const GRH: usize = 40;
 
-/// Where a frame comes from: the queue pair, and the GID or LID of its port. A hint: anybody can write it.
+/// Where a frame comes from: the queue pair, and the GID or LID of its port. A hint: any sender can write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct From {
     pub(crate) pair: u32,

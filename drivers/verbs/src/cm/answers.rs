@@ -181,7 +181,8 @@ impl Contact {
         self.events.push_back(event);
     }
 
-    /// Where a short message passes and the MTU does not, the next smaller one is tried, with fresh queue pairs.
+    /// Where a short message passes and the MTU does not, the next smaller one is tried, with fresh queue
+    /// pairs.
     pub(super) fn fall_or_rest(&mut self, index: u32) {
         let now = self.now;
         let Some(way) = self.under_way(index) else {

@@ -465,7 +465,7 @@ impl Connector {
         }
     }
 
-    /// No connection is made. Where it was not wanted here, nobody waits for it.
+    /// No connection is made. Where it was not wanted here, no operation waits for it.
     fn refused(&mut self, core: &mut Core, attempt: Attempt, refusal: Refusal) {
         self.discard(core, attempt);
         if core.is_wanted(attempt.peer.0) {

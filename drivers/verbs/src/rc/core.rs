@@ -607,7 +607,7 @@ impl Core {
         }
     }
 
-    /// Breaks a connection without a word to anybody.
+    /// Breaks a connection without a report to either end.
     pub(crate) fn sever(&mut self, index: u32) {
         if let Some(link) = &mut self.peers[index as usize].link {
             link.sever();

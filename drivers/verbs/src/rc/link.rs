@@ -330,7 +330,7 @@ impl Link {
         taken
     }
 
-    /// Sends a head alone, and as many bytes as the MTU has: from `at` on, where a head is that says so.
+    /// Sends a head alone, and then the MTU's bytes from `at` on, which begin with a head that marks a proof.
     pub(crate) fn prove(&mut self, at: usize, mtu: usize, now: Time) -> Posted {
         let mut result = Posted::default();
         if self.state != State::Receiving || self.proofs.requests != [0; 2] {
@@ -519,7 +519,7 @@ impl Link {
         self.probe(now)
     }
 
-    /// Moves the queue pair to ERR, which the other end is not told.
+    /// Moves the queue pair to ERR, which is not reported to the other end.
     pub(crate) fn sever(&mut self) {
         let mut attributes = QpAttr::zeroed();
         attributes.qp_state = numbers::ERR;

@@ -207,7 +207,7 @@ impl RcRail {
     }
 
     /// Breaks the connection to one peer, or to all, as a failure of the network would: its queue pair takes
-    /// no request any more, which neither end is told.
+    /// no request any more, which is reported to neither end.
     pub fn sever(&mut self, peer: Option<PeerIndex>) {
         for index in 0..self.core.peers.len() as u32 {
             if peer.is_none_or(|peer| peer.0 == index) {
