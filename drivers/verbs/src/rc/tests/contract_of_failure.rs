@@ -324,7 +324,7 @@ fn every_step_that_is_refused_leaves_nothing() {
             drop(made.expect("nothing was refused"));
             break;
         };
-        let said = made.err().expect("a step was refused").to_string();
+        let said = made.expect_err("a step was refused").to_string();
         assert!(said.contains(&format!("ibv_{call}")), "{call}: {said}");
         assert_eq!(model::outcome(&name).1, 0, "objects are left behind {call}");
         refused.push(call);
