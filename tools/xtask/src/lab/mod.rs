@@ -92,7 +92,8 @@ pub(crate) struct Options {
     /// Keep the file that the last guest booted from, to look into it
     #[arg(long)]
     keep: bool,
-    /// The `doorbell` to test, with `doorbell-lab` beside it, instead of the one that tests are built with
+    /// The `doorbell` to test, with `doorbell-lab` beside it and the examples in `examples`, instead of what
+    /// tests are built with
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
     /// The most that all may take; what then still runs is killed
@@ -185,7 +186,7 @@ fn all(
         Some(program) => program.canonicalize().map_err(Error::file("find", program))?,
         None => build(workspace)?,
     };
-    build_examples(workspace, chosen)?;
+    let examples = examples(workspace, options.program.as_deref(), chosen)?;
     fits(&programs, &guest, &tested, &host.suite)?;
     let mut boots = Boots {
         root: &workspace.root,
@@ -194,7 +195,7 @@ fn all(
         folder: cache,
         accelerator: Accelerator::Tcg,
         tested,
-        examples: workspace.target.join("debug/examples"),
+        examples,
         short: options.short,
     };
     let named = |name: &str| options.guest.as_deref().is_none_or(|part| name.contains(part));
@@ -265,14 +266,21 @@ fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
     Ok(workspace.target.join("debug/doorbell"))
 }
 
-/// Builds the examples that the guests run, with the settings of the tests.
-fn build_examples(workspace: &Workspace, chosen: &[&Scenario]) -> Result<(), Error> {
+/// Returns the folder of the examples that the guests run: the one beside the named program where it has all
+/// of them, else that of the tests, where they are built with the settings of the tests.
+fn examples(workspace: &Workspace, program: Option<&Path>, chosen: &[&Scenario]) -> Result<PathBuf, Error> {
     let guests = chosen.iter().flat_map(|scenario| scenario.guests);
     let names: BTreeSet<_> = guests.flat_map(|guest| guest.programs).collect();
+    if let Some(program) = program {
+        let beside = program.with_file_name("examples");
+        if names.iter().all(|name| beside.join(name).is_file()) {
+            return Ok(beside);
+        }
+    }
     for name in names {
         cargo(workspace, &["build", "--example", name], name)?;
     }
-    Ok(())
+    Ok(workspace.target.join("debug/examples"))
 }
 
 /// Lets cargo build something of the whole workspace.
