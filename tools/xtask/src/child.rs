@@ -125,7 +125,28 @@ impl Nursery {
         bound: Duration,
         watch: &mut dyn FnMut(usize),
     ) -> Result<Vec<Ended>, Error> {
-        let deadline = Instant::now() + bound;
+        self.side_by_side(lanes, (bound, bound), watch)
+    }
+
+    /// Runs programs side by side as [`Nursery::together`] does. Those that still run `grace` after the first
+    /// lane ended are killed.
+    pub fn led(
+        &self,
+        lanes: Vec<Lane>,
+        (bound, grace): (Duration, Duration),
+        watch: &mut dyn FnMut(usize),
+    ) -> Result<Vec<Ended>, Error> {
+        self.side_by_side(lanes, (bound, grace), watch)
+    }
+
+    fn side_by_side(
+        &self,
+        lanes: Vec<Lane>,
+        (bound, grace): (Duration, Duration),
+        watch: &mut dyn FnMut(usize),
+    ) -> Result<Vec<Ended>, Error> {
+        let mut deadline = Instant::now() + bound;
+        let mut is_led = true;
         let mut running = Vec::new();
         for Lane {
             mut command,
@@ -145,6 +166,10 @@ impl Nursery {
             let is_late = left(deadline).is_zero();
             for (lane, ended) in running.iter_mut().filter(|(_, ended)| ended.is_none()) {
                 *ended = lane.look(is_late);
+            }
+            if is_led && running.first().is_some_and(|(_, ended)| ended.is_some()) {
+                is_led = false;
+                deadline = deadline.min(Instant::now() + grace);
             }
             watch(running.iter().filter(|(_, ended)| ended.is_none()).count());
             std::thread::sleep(LOOK);

@@ -9,9 +9,9 @@ use super::beside::{self, Folder};
 use super::capture;
 use super::first_root::{self, KernelFiles, Run};
 use super::images::{Image, Images};
-use super::programs::Programs;
+use super::programs::{Finished, Programs};
 use super::qemu::{self, Accelerator, Machine};
-use super::scenarios::{Guest, Scenario};
+use super::scenarios::{Guest, SCENARIOS, Scenario};
 use super::stop::Stop;
 use super::verdict::{self, Check};
 use crate::error::Error;
@@ -38,6 +38,9 @@ pub(crate) struct Verdict {
     pub(crate) before: Vec<String>,
     /// The console, whole.
     pub(crate) console: PathBuf,
+    /// The consoles of the machines that ran at the same time.
+    #[serde(default)]
+    pub(crate) others: Vec<PathBuf>,
 }
 
 impl Verdict {
@@ -55,6 +58,17 @@ impl Verdict {
     }
 }
 
+/// The name of a file that a machine boots from, before the machine's own.
+const FIRST_ROOT: &str = "first-root";
+
+/// One of the machines that run at the same time.
+struct Booted<'a> {
+    /// Its name; the first has none.
+    name: &'static str,
+    devices: &'static [&'static str],
+    run: Run<'a>,
+}
+
 /// Boots guests, and keeps what they need.
 pub(super) struct Boots<'a> {
     /// The workspace's folder.
@@ -70,6 +84,8 @@ pub(super) struct Boots<'a> {
     pub(super) examples: PathBuf,
     /// Whether guests do less of what takes long.
     pub(super) short: bool,
+    /// What scripts find set, over what the table sets.
+    pub(super) set: &'a [(String, String)],
 }
 
 impl Boots<'_> {
@@ -89,18 +105,43 @@ impl Boots<'_> {
         // If an option is set twice, the last one holds.
         let shortened = self.short.then_some(guest.shortened).into_iter().flatten();
         let settings: Vec<_> = guest.settings.iter().chain(shortened).copied().collect();
-        let run = Run {
+        let set: Vec<_> = self.set.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let run = |script, settings| Run {
             modules: guest.modules,
-            script: guest.script,
-            settings: &settings,
+            script,
+            settings,
             programs: &tested,
         };
         let begun = Instant::now();
         let name = format!("{}, {}", scenario.name, guest.name);
-        let (said, console) = self.boot(&name, guest, &kernel, &run, self.accelerator)?;
-        let mut checks = verdict::checks(&said.text);
-        let failure = failure(said.code, &checks, &said.how(guest.limit));
-        let skipped = self.captures(guest, &said.text, &mut checks)?;
+        let first = [&*settings, &set].concat();
+        let mut machines = vec![Booted {
+            name: "",
+            devices: guest.devices,
+            run: run(guest.script, &first),
+        }];
+        let others: Vec<Vec<_>> = guest
+            .others
+            .iter()
+            .map(|other| [&settings, other.settings, &set].concat())
+            .collect();
+        machines.extend(guest.others.iter().zip(&others).map(|(other, settings)| Booted {
+            name: other.name,
+            devices: other.devices,
+            run: run(other.script, settings),
+        }));
+        let said = self.boot(&name, guest, &kernel, &machines, self.accelerator)?;
+        let (mut checks, mut failed, mut skipped) = (Vec::new(), None, Vec::new());
+        for (machine, said) in machines.iter().zip(&said) {
+            let mut own = verdict::checks(&said.text);
+            let failure = failure(said.code, &own, &said.how(guest.limit));
+            if machine.name.is_empty() {
+                skipped = self.captures(guest, &said.text, &mut own)?;
+            }
+            checks.extend(own.into_iter().map(|check| check.of(machine.name)));
+            failed = failed.or(failure.map(|failure| verdict::of(machine.name, failure)));
+        }
+        let mut consoles = said.into_iter().map(|said| said.log);
         Ok(Verdict {
             scenario: scenario.name.to_owned(),
             guest: guest.name.to_owned(),
@@ -108,9 +149,10 @@ impl Boots<'_> {
             seconds: begun.elapsed().as_secs_f64(),
             checks,
             skipped,
-            failure,
+            failure: failed,
             before: Vec::new(),
-            console,
+            console: consoles.next().unwrap_or_default(),
+            others: consoles.collect(),
         })
     }
 
@@ -150,57 +192,72 @@ impl Boots<'_> {
         };
         let bare = Guest {
             devices: &[],
+            others: &[],
             beside: &[],
             limit: KVM_LIMIT,
             ..*guest
         };
-        let (said, _) = self.boot("trying KVM", &bare, &kernel, &run, Accelerator::Kvm)?;
-        let works = said.code.and_then(qemu::status) == Some(0);
+        let machine = Booted {
+            name: "",
+            devices: &[],
+            run,
+        };
+        let said = self.boot("trying KVM", &bare, &kernel, &[machine], Accelerator::Kvm)?;
+        let code = said.first().and_then(|said| said.code);
+        let works = code.and_then(qemu::status) == Some(0);
         if works {
             self.accelerator = Accelerator::Kvm;
         }
         Ok(works)
     }
 
+    /// Boots machines that run at the same time, the first of which leads; returns how each ended.
     fn boot(
         &self,
         name: &str,
         guest: &Guest,
         kernel: &KernelFiles,
-        run: &Run<'_>,
+        machines: &[Booted<'_>],
         accelerator: Accelerator,
-    ) -> Result<(super::programs::Finished, PathBuf), Stop> {
-        let first_root = self.folder.join("first-root.cpio");
-        first_root::write(
-            &first_root,
-            &self.images.get(Image::Guest(guest.set))?,
-            kernel,
-            run,
-        )?;
+    ) -> Result<Vec<Finished>, Stop> {
         let folder = Folder::new()?;
-        let devices: Vec<String> = guest.devices.iter().map(|words| folder.in_words(words)).collect();
-        let devices: Vec<&str> = devices.iter().map(String::as_str).collect();
-        let machine = Machine {
-            accelerator,
-            processors: guest.processors,
-            memory_mib: guest.memory_mib,
-            devices: &devices,
-            kernel: &kernel.image,
-            first_root: &first_root,
-            append: guest.append,
-        };
-        let command = machine.command(&self.images.get(Image::Qemu(guest.qemu))?);
-        let mut command = beside::with(
-            guest.beside,
-            &folder,
-            &self.tested.with_file_name("doorbell-lab"),
-            command,
-        );
-        let said = self
-            .programs
-            .run(&file_name(name), name, &mut command, guest.limit)?;
-        let console = said.log.clone();
-        Ok((said, console))
+        let qemu = self.images.get(Image::Qemu(guest.qemu))?;
+        let programs = self.images.get(Image::Guest(guest.set))?;
+        let lab = self.tested.with_file_name("doorbell-lab");
+        let mut commands = Vec::new();
+        for booted in machines {
+            let first_root = self.folder.join(format!("{FIRST_ROOT}{}.cpio", booted.name));
+            first_root::write(&first_root, &programs, kernel, &booted.run)?;
+            let devices: Vec<String> = booted
+                .devices
+                .iter()
+                .map(|words| folder.in_words(words))
+                .collect();
+            let devices: Vec<&str> = devices.iter().map(String::as_str).collect();
+            let machine = Machine {
+                accelerator,
+                processors: guest.processors,
+                memory_mib: guest.memory_mib,
+                devices: &devices,
+                kernel: &kernel.image,
+                first_root: &first_root,
+                append: guest.append,
+            };
+            let beside = if booted.name.is_empty() { guest.beside } else { &[] };
+            let command = beside::with(beside, &folder, &lab, machine.command(&qemu));
+            commands.push((file_name(&verdict::behind(name, booted.name)), command));
+        }
+        Ok(self.programs.together(name, commands, guest.limit)?)
+    }
+
+    /// Removes the files that the last machines booted from.
+    pub(super) fn clean(&self) {
+        let names = SCENARIOS.iter().flat_map(|scenario| scenario.guests);
+        let others = names.flat_map(|guest| guest.others).map(|other| other.name);
+        for name in others.chain([""]) {
+            // It is made again for each guest; where it cannot be removed, it is overwritten.
+            let _ = std::fs::remove_file(self.folder.join(format!("{FIRST_ROOT}{name}.cpio")));
+        }
     }
 }
 

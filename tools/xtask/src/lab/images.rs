@@ -50,9 +50,15 @@ const GUEST: [&str; 10] = [
     "xz-utils",
 ];
 
-/// What guests with RDMA devices run beside that: the library with its providers, tools that use them, and
-/// the firewall.
-const RDMA: [&str; 4] = ["ibverbs-providers", "ibverbs-utils", "perftest", "nftables"];
+/// What guests with RDMA devices run beside that: the library with its providers, tools and another stack that
+/// use them, and the firewall.
+const RDMA: [&str; 5] = [
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "perftest",
+    "ucx-utils",
+    "nftables",
+];
 
 /// A set of programs for guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -83,6 +83,9 @@ pub(crate) struct Options {
     /// Boot a guest that failed again, at most N times, and judge the last; earlier failures are printed
     #[arg(long, value_name = "N", default_value_t = 0)]
     again: u32,
+    /// Set a variable for the scripts, over what the table sets: `PARTS=killed`; again for each further one
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    set: Vec<(String, String)>,
     /// Name the scenarios and their guests, and end
     #[arg(long)]
     list: bool,
@@ -99,6 +102,12 @@ pub(crate) struct Options {
     /// The most that all may take; what then still runs is killed
     #[arg(long, value_name = "MINUTES", default_value_t = 30)]
     limit: u64,
+}
+
+fn setting(words: &str) -> Result<(String, String), String> {
+    let setting = words.split_once('=').filter(|(name, _)| !name.is_empty());
+    let (name, value) = setting.ok_or("it is NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// What all guests came to.
@@ -197,6 +206,7 @@ fn all(
         tested,
         examples,
         short: options.short,
+        set: &options.set,
     };
     let named = |name: &str| options.guest.as_deref().is_none_or(|part| name.contains(part));
     let wanted = |guest: &&scenarios::Guest| named(guest.name) && (guest.short || !options.short);
@@ -214,8 +224,7 @@ fn all(
         }
     }
     if !options.keep {
-        // It is made again for each guest; where it cannot be removed, it is overwritten.
-        let _ = std::fs::remove_file(boots.folder.join("first-root.cpio"));
+        boots.clean();
     }
     Ok(())
 }
@@ -354,6 +363,9 @@ fn summary(verdict: &Verdict) -> String {
     }
     if !verdict.is_good() {
         text += &format!("    its console is in {}\n", verdict.console.display());
+        for other in &verdict.others {
+            text += &format!("    and another machine's in {}\n", other.display());
+        }
     }
     text
 }
@@ -400,6 +412,7 @@ mod tests {
             before: Vec::new(),
             failure: None,
             console: PathBuf::from("/x/g.log"),
+            others: vec![PathBuf::from("/x/g-b.log")],
         };
         assert_eq!(
             summary(&verdict),
@@ -408,7 +421,7 @@ mod tests {
         verdict.checks[0].failure = Some("it is down".to_owned());
         let text = summary(&verdict);
         assert!(
-            text.contains("FAILED, 0 of 1") && text.contains("it is down") && text.contains("/x/g.log"),
+            text.contains("FAILED, 0 of 1") && text.contains("it is down") && text.contains("/x/g-b.log"),
             "{text}"
         );
     }

@@ -8,13 +8,16 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use super::stop::Stop;
-use crate::child::{Ended, Nursery};
+use crate::child::{Ended, Lane, Nursery};
 use crate::error::Error;
 
 /// What a question to a program of this machine may take.
 const QUESTION: Duration = Duration::from_secs(30);
 
-/// Starts programs, one at a time.
+/// How long machines may go on when the first of them has ended.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Starts programs, one at a time or side by side.
 pub(super) struct Programs {
     nursery: Nursery,
     /// The folder to which their outputs go.
@@ -52,8 +55,7 @@ impl Programs {
         command: &mut Command,
         limit: Duration,
     ) -> Result<Finished, Error> {
-        let path = self.logs.join(format!("{log}.log"));
-        let file = File::create(&path).map_err(Error::file("create", &path))?;
+        let (path, file) = self.log(log)?;
         let limit = limit.min(self.end.saturating_duration_since(Instant::now()));
         let mut shown = None;
         let mut show = |elapsed: Duration| {
@@ -64,17 +66,52 @@ impl Programs {
         };
         let ended = self.nursery.run(command, &file, limit, &mut show);
         self.show("");
-        let (code, timed_out) = match ended? {
-            Ended::Exit(status) => (status.code(), false),
-            Ended::TimedOut => (None, true),
+        Finished::of(&ended?, path)
+    }
+
+    /// Runs programs side by side, each with its outputs in a file of its own. The first one leads: when it
+    /// has ended, the others have half a minute to end, too.
+    pub(super) fn together(
+        &self,
+        doing: &str,
+        commands: Vec<(String, Command)>,
+        limit: Duration,
+    ) -> Result<Vec<Finished>, Error> {
+        let began = Instant::now();
+        let limit = limit.min(self.end.saturating_duration_since(began));
+        let (mut lanes, mut logs) = (Vec::new(), Vec::new());
+        for (name, command) in commands {
+            let (path, log) = self.log(&name)?;
+            logs.push(path);
+            lanes.push(Lane {
+                command,
+                log,
+                nice: 0,
+            });
+        }
+        let mut shown = None;
+        let mut show = |running: usize| {
+            let now = (began.elapsed().as_secs(), running);
+            if shown != Some(now) {
+                shown = Some(now);
+                self.show(&format!("{doing}  {running} machines, {} s", now.0));
+            }
         };
-        let bytes = fs::read(&path).map_err(Error::file("read", &path))?;
-        Ok(Finished {
-            code,
-            timed_out,
-            text: String::from_utf8_lossy(&bytes).into_owned(),
-            log: path,
-        })
+        let ended = self.nursery.led(lanes, (limit, GRACE), &mut show);
+        self.show("");
+        let ended = ended?;
+        ended
+            .iter()
+            .zip(logs)
+            .map(|(ended, log)| Finished::of(ended, log))
+            .collect()
+    }
+
+    /// Creates the file of a program's outputs.
+    fn log(&self, name: &str) -> Result<(PathBuf, File), Error> {
+        let path = self.logs.join(format!("{name}.log"));
+        let file = File::create(&path).map_err(Error::file("create", &path))?;
+        Ok((path, file))
     }
 
     /// Runs a program of this machine, and returns its output.
@@ -114,6 +151,20 @@ impl Programs {
 }
 
 impl Finished {
+    fn of(ended: &Ended, log: PathBuf) -> Result<Self, Error> {
+        let (code, timed_out) = match ended {
+            Ended::Exit(status) => (status.code(), false),
+            Ended::TimedOut => (None, true),
+        };
+        let bytes = fs::read(&log).map_err(Error::file("read", &log))?;
+        Ok(Self {
+            code,
+            timed_out,
+            text: String::from_utf8_lossy(&bytes).into_owned(),
+            log,
+        })
+    }
+
     /// Returns how it ended badly, in words, with the last line of its output.
     pub(super) fn how(&self, limit: Duration) -> String {
         let last = self.text.lines().rev().find(|line| !line.trim().is_empty());

@@ -26,6 +26,8 @@ pub(super) struct Guest {
     pub(super) set: Set,
     /// Arguments of QEMU.
     pub(super) devices: &'static [&'static str],
+    /// Machines that run at the same time, on wires with this one.
+    pub(super) others: &'static [Other],
     /// Added to the kernel's command line.
     pub(super) append: &'static str,
     pub(super) modules: &'static [&'static str],
@@ -47,6 +49,19 @@ pub(super) struct Guest {
     pub(super) short: bool,
     /// The time after which the machine is killed.
     pub(super) limit: Duration,
+}
+
+/// A machine that runs at the same time as a guest: all is as there but what is named here. When the guest has
+/// ended, it has half a minute to end, too.
+///
+/// `@` in the devices of all of them is one folder, for the sockets of their wires.
+#[derive(Debug)]
+pub(super) struct Other {
+    /// It stands before the checks of this machine.
+    pub(super) name: &'static str,
+    pub(super) devices: &'static [&'static str],
+    pub(super) script: &'static str,
+    pub(super) settings: &'static [(&'static str, &'static str)],
 }
 
 /// A program of this machine that runs beside a guest.
@@ -231,29 +246,100 @@ const VIC: Scenario = Scenario {
 
 const VERBS: Scenario = Scenario {
     name: "verbs",
-    about: "rails over queue pairs of a soft-RoCE device: beside the library's own tools, failing over, taken away",
-    guests: &[Guest {
-        name: "soft-RoCE, Linux 6.12",
-        set: Set::Rdma,
-        devices: VIRTIO_WIRE,
-        modules: &[
-            "virtio_net",
-            // rxe loads it by its name where that is possible, which it is not here.
-            "crc32_generic",
-            "rdma_rxe",
-            "ib_uverbs",
-            "rdma_ucm",
-            "ib_umad",
-            "veth",
-            "8021q",
-        ],
-        programs: &["verbs-lab"],
-        script: include_str!("guest/verbs.sh"),
-        short: true,
-        limit: Duration::from_secs(600),
-        ..XDP
-    }],
+    about: "rails over queue pairs of soft-RoCE devices: beside the library's own tools, failing over, taken away, between two hosts",
+    guests: &[
+        Guest {
+            name: "one host, Linux 6.12",
+            script: concat!(
+                include_str!("guest/verbs-common.sh"),
+                include_str!("guest/verbs.sh")
+            ),
+            short: true,
+            ..SOFT_ROCE
+        },
+        Guest {
+            name: "one host, newest kernel",
+            kernel: Kernel::Newest,
+            modules: ROCE_MODULES,
+            script: concat!(
+                include_str!("guest/verbs-common.sh"),
+                include_str!("guest/verbs.sh")
+            ),
+            ..SOFT_ROCE
+        },
+        Guest {
+            name: "two hosts, Linux 6.12",
+            devices: THREE_WIRES,
+            others: &[Other {
+                name: "b",
+                devices: THREE_WIRES_OTHER,
+                script: concat!(
+                    include_str!("guest/verbs-common.sh"),
+                    include_str!("guest/verbs-other.sh")
+                ),
+                settings: &[],
+            }],
+            script: concat!(
+                include_str!("guest/verbs-common.sh"),
+                include_str!("guest/verbs-wire.sh"),
+                include_str!("guest/verbs-between.sh")
+            ),
+            ..SOFT_ROCE
+        },
+        // On 6.12, soft-RoCE has its sockets in the first namespace only.
+        Guest {
+            name: "two namespaces, newest kernel",
+            kernel: Kernel::Newest,
+            modules: ROCE_MODULES,
+            devices: THREE_HUBS,
+            script: concat!(
+                include_str!("guest/verbs-common.sh"),
+                include_str!("guest/verbs-namespaces.sh"),
+                include_str!("guest/verbs-between.sh")
+            ),
+            ..SOFT_ROCE
+        },
+    ],
 };
+
+/// A machine with soft-RoCE devices of Linux 6.12.
+const SOFT_ROCE: Guest = Guest {
+    set: Set::Rdma,
+    devices: VIRTIO_WIRE,
+    modules: ROCE_MODULES_6_12,
+    programs: &["verbs-lab"],
+    settings: &[KINDS],
+    limit: Duration::from_secs(1200),
+    ..XDP
+};
+
+/// The services of which each has its rails tried.
+const KINDS: (&str, &str) = ("KINDS", "ud");
+
+const ROCE_MODULES: &[&str] = &[
+    "virtio_net",
+    "rdma_rxe",
+    "ib_uverbs",
+    "rdma_ucm",
+    "ib_umad",
+    "veth",
+    "8021q",
+    "nf_tables",
+];
+
+const ROCE_MODULES_6_12: &[&str] = &[
+    "virtio_net",
+    // rxe and nf_tables load these by their names where that is possible, which it is not here.
+    "crc32_generic",
+    "crc32c_generic",
+    "rdma_rxe",
+    "ib_uverbs",
+    "rdma_ucm",
+    "ib_umad",
+    "veth",
+    "8021q",
+    "nf_tables",
+];
 
 /// Two NICs of the 82576's kind on one wire, and a script that puts each into a namespace.
 const XDP: Guest = Guest {
@@ -262,6 +348,7 @@ const XDP: Guest = Guest {
     kernel: Kernel::Stable,
     set: Set::Plain,
     devices: IGB_PAIR,
+    others: &[],
     append: "",
     modules: &["igb", "xsk_diag"],
     programs: &[],
@@ -284,6 +371,7 @@ const IGB_VFS: Guest = Guest {
     kernel: Kernel::Stable,
     set: Set::Plain,
     devices: IGB_AND_BRIDGE,
+    others: &[],
     append: "intel_iommu=on",
     modules: &["igb", "igbvf", "e1000", "vfio_pci", "vfio_iommu_type1"],
     programs: &["vfio-lab"],
@@ -374,6 +462,39 @@ const VIRTIO_WIRE: &[&str] = &[
     "-device virtio-net-pci,netdev=n1,mac=52:54:00:00:00:02",
 ];
 
+/// One of two machines: three NICs on wires with the other one, and the line between both.
+const THREE_WIRES: &[&str] = &[
+    "-chardev socket,id=line,path=@/line,server=on,wait=off -serial chardev:line",
+    "-netdev stream,id=n0,server=on,addr.type=unix,addr.path=@/wire0",
+    "-netdev stream,id=n1,server=on,addr.type=unix,addr.path=@/wire1",
+    "-netdev stream,id=n2,server=on,addr.type=unix,addr.path=@/wire2",
+    "-device virtio-net-pci,netdev=n0,mac=52:54:00:00:0a:00",
+    "-device virtio-net-pci,netdev=n1,mac=52:54:00:00:0a:01",
+    "-device virtio-net-pci,netdev=n2,mac=52:54:00:00:0a:02",
+];
+
+const THREE_WIRES_OTHER: &[&str] = &[
+    "-chardev socket,id=line,path=@/line,reconnect-ms=100 -serial chardev:line",
+    "-netdev stream,id=n0,server=off,addr.type=unix,addr.path=@/wire0,reconnect-ms=100",
+    "-netdev stream,id=n1,server=off,addr.type=unix,addr.path=@/wire1,reconnect-ms=100",
+    "-netdev stream,id=n2,server=off,addr.type=unix,addr.path=@/wire2,reconnect-ms=100",
+    "-device virtio-net-pci,netdev=n0,mac=52:54:00:00:0b:00",
+    "-device virtio-net-pci,netdev=n1,mac=52:54:00:00:0b:01",
+    "-device virtio-net-pci,netdev=n2,mac=52:54:00:00:0b:02",
+];
+
+/// The same three wires inside one machine.
+const THREE_HUBS: &[&str] = &[
+    "-netdev hubport,id=a0,hubid=0 -netdev hubport,id=a1,hubid=1 -netdev hubport,id=a2,hubid=2",
+    "-netdev hubport,id=b0,hubid=0 -netdev hubport,id=b1,hubid=1 -netdev hubport,id=b2,hubid=2",
+    "-device virtio-net-pci,netdev=a0,mac=52:54:00:00:0a:00",
+    "-device virtio-net-pci,netdev=a1,mac=52:54:00:00:0a:01",
+    "-device virtio-net-pci,netdev=a2,mac=52:54:00:00:0a:02",
+    "-device virtio-net-pci,netdev=b0,mac=52:54:00:00:0b:00",
+    "-device virtio-net-pci,netdev=b1,mac=52:54:00:00:0b:01",
+    "-device virtio-net-pci,netdev=b2,mac=52:54:00:00:0b:02",
+];
+
 /// Without what a device may merge and leave unfinished: the kernel has no XDP beside it. A hub has one
 /// queue.
 const VIRTIO_PAIR: &[&str] = &[
@@ -405,6 +526,11 @@ mod tests {
                     "{} reports its status",
                     guest.name
                 );
+                let others: BTreeSet<_> = guest.others.iter().map(|other| other.name).collect();
+                assert_eq!((others.len(), others.contains("")), (guest.others.len(), false));
+                for other in guest.others {
+                    assert!(other.script.trim_end().ends_with("finish"), "{}", other.name);
+                }
                 assert!(
                     guest.processors > 0 && guest.memory_mib >= 512 && guest.limit >= Duration::from_secs(30)
                 );
@@ -417,7 +543,10 @@ mod tests {
         let devices = SCENARIOS
             .iter()
             .flat_map(|scenario| scenario.guests)
-            .flat_map(|guest| guest.devices);
+            .flat_map(|guest| {
+                let others = guest.others.iter().flat_map(|other| other.devices);
+                guest.devices.iter().chain(others)
+            });
         for words in devices {
             let mut words = words.split_whitespace();
             while let Some(word) = words.next() {

@@ -19,6 +19,32 @@ pub(crate) struct Check {
     pub(crate) failure: Option<String>,
 }
 
+impl Check {
+    /// Returns the check as one of the machine of this name; the first machine has none.
+    pub(super) fn of(self, machine: &str) -> Self {
+        Self {
+            what: of(machine, self.what),
+            ..self
+        }
+    }
+}
+
+/// Returns a text about the machine of this name.
+pub(super) fn of(machine: &str, text: String) -> String {
+    if machine.is_empty() {
+        return text;
+    }
+    format!("{machine}: {text}")
+}
+
+/// Returns a name with that of one of its machines behind it.
+pub(super) fn behind(name: &str, machine: &str) -> String {
+    if machine.is_empty() {
+        return name.to_owned();
+    }
+    format!("{name}, {machine}")
+}
+
 /// Returns the checks on a console, in their order.
 pub(super) fn checks(console: &str) -> Vec<Check> {
     let lines = console.lines().map(|line| line.trim_end());

@@ -50,5 +50,52 @@ bring() {
     xxd -p -c 128 "$1" | awk -v name="$(basename "$1")" '{ print "LAB file " name " " NR " " $0 } END { print "LAB file " name " end " NR }'
 }
 
+# Machines that run at the same time have a line between them, a serial port: the first one meets the other, which attends.
+join_line() { stty -F /dev/ttyS1 raw -echo 115200 && exec 8<> /dev/ttyS1; }
+
+# there WORDS...: the shell of the other machine's script runs them; prints their output, and has their status. What they
+# check is reported by that machine.
+there() {
+    local text number
+    number=${EPOCHREALTIME//[^0-9]/}
+    printf 'do %s %s\n' $number "$*" >&8
+    while read -r -t ${answer:-240} text <&8; do
+        case $text in
+            "= $number "*) return "${text##* }" ;;
+            "> $number "*) printf '%s\n' "${text#"> $number "}" ;;
+        esac
+    done
+    echo "the other machine does not answer"
+    return 255
+}
+
+meet() {
+    local until=$((SECONDS + 180))
+    join_line
+    until answer=2 there true > /dev/null; do
+        [ $SECONDS -lt $until ] || { failed "both machines run" "nothing came over the line"; return 1; }
+    done
+    ok "both machines run"
+}
+
+# attend: runs what the first machine sends, until it takes leave.
+attend() {
+    local text number status
+    join_line
+    while read -r -t 400 text <&8; do
+        [ "$text" = leave ] && return
+        [[ $text = "do "* ]] || continue
+        text=${text#do }
+        number=${text%% *}
+        eval "${text#* }" > line.out 2>&1 < /dev/null 8>&-
+        status=$?
+        cat line.out
+        grep -v 'LAB ' line.out | tail -n 80 | cut -c 1-600 | sed "s/^/> $number /" >&8
+        printf '= %s %s\n' $number $status >&8
+    done
+    failed "the first machine takes leave" "nothing came over the line for 400 s"
+}
+leave() { printf 'leave\n' >&8; }
+
 # finish: the script's status.
 finish() { exit $((failures > 0)); }

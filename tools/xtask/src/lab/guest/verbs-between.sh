@@ -1,0 +1,221 @@
+# Jobs between two hosts over soft-RoCE devices on two wires, with the kernel's sockets on a third, and what happens to their
+# messages when something breaks under load. What precedes this file says what a host is.
+
+declare -A last=([a]=1 [b]=2)
+
+# up HOST WIRE: its interface has its address and is up.
+up() {
+    local card
+    card=$(nic $1 $2)
+    at $1 ip addr add 10.9$2.0.${last[$1]}/24 dev $card
+    at $1 ip link set $card up
+}
+# made HOST WIRE: a device on the wire.
+made() { check "$1 has a device on wire $2" at $1 rdma link add $(device $1 $2) type rxe netdev $(nic $1 $2); }
+
+# rails HOST RAIL...: options of the rails; `0` and `1` are devices on the wires, `udp` is the third wire.
+rails() {
+    local host=$1 rail
+    shift
+    for rail in "$@"; do
+        case $rail in
+            udp) echo --rail udp:$(nic $host 2) ;;
+            *) echo --rail $(rail_of $(device $host $rail) $kind) ;;
+        esac
+    done
+}
+# over RAIL: its name at `a`.
+over() { local word=$(rails a $1 | tr '\n' ' '); word=${word#--rail }; echo ${word% }; }
+
+# The host `b` serves one client; the control connection goes over the third wire.
+serve() { in_shell_of_b "serving '$1' $on_b doorbell $2 --serve --once --bind 10.92.0.2 --key-file key $(rails b "${@:3}" | tr '\n' ' ')"; }
+served_at_b() { in_shell_of_b "served '$1'"; }
+
+# carried WHAT COMMAND WORDS...: a measurement over the first device alone; the command is of both ends.
+carried() {
+    local what=$1 verb=$2
+    shift 2
+    serve "$what" "$verb" 0 || return
+    verified "$what" $on_a doorbell $verb --connect 10.92.0.2 --key-file key $(rails a 0) --verify --no-reference "$@"
+    served_at_b "$what"
+}
+
+# loaded WHAT SECONDS RAIL...: a stream from `a` to `b`.
+loaded() {
+    local what=$1 seconds=$2
+    shift 2
+    serve "$what" stream "$@" || return
+    $on_a doorbell stream --connect 10.92.0.2 --key-file key $(rails a "$@") --verify --sizes 4Ki --seconds $seconds --no-reference \
+        > client.log 2>&1 &
+    client=$!
+    within 40 running $(over 0)
+    grows "$what: over the device" $(over 0)
+}
+# done_with WHAT: it has to end well at both ends.
+done_with() {
+    ended "$1"
+    served_at_b "$1"
+}
+
+# breaks WHAT RAIL BREAK MEND: while it is broken, the rail carries what is sent; afterwards, the device does.
+breaks() {
+    has_ended $client && { failed "$1" "the stream has ended before"; return; }
+    eval "$3"
+    grows "$1, over the rail that is left" $(over $2)
+    eval "$4"
+    grows "$1, and over the device again" $(over 0)
+}
+
+cut() { at $1 ip link set $(nic $1 ${2:-0}) down; }
+mend() { at $1 ip link set $(nic $1 ${2:-0}) up; }
+
+interface() {
+    loaded "$kind, interface" 40 0 udp
+    breaks "$kind, interface: down at a" udp "cut a" "mend a"
+    breaks "$kind, interface: down at b" udp "cut b" "mend b"
+    breaks "$kind, interface: down at both" udp "cut a; cut b" "mend a; mend b"
+    done_with "$kind, interface"
+}
+
+# Both devices, and which of them is left.
+second() {
+    loaded "$kind, two devices" 40 0 1
+    breaks "$kind, two devices: the first is down at a" 1 "cut a" "mend a"
+    breaks "$kind, two devices: the first is down at b" 1 "cut b" "mend b"
+    cut b 1
+    grows "$kind, two devices: the second is down at b, over the first" $(over 0)
+    mend b 1
+    grows "$kind, two devices: the second is up at b, over it again" $(over 1)
+    done_with "$kind, two devices"
+}
+
+# forbid HOST MORE: no packets of RoCE come in there, of those that MORE allows.
+forbid() {
+    at $1 nft add table inet lab
+    at $1 nft add chain inet lab in '{ type filter hook input priority 0; }'
+    at $1 nft add rule inet lab in udp dport 4791 $2 counter drop
+}
+permit() { at $1 nft list table inet lab | grep -o 'counter.*'; at $1 nft delete table inet lab; }
+firewall() {
+    loaded "$kind, firewall" 50 0 udp
+    breaks "$kind, firewall: nothing comes to b" udp "forbid b" "permit b"
+    breaks "$kind, firewall: nothing comes to a" udp "forbid a" "permit a"
+    breaks "$kind, firewall: nothing comes to either" udp "forbid a; forbid b" "permit a; permit b"
+    breaks "$kind, firewall: no full frame comes to b" udp "forbid b 'meta length > 700'" "permit b"
+    done_with "$kind, firewall"
+}
+
+# flaps HOST: its first interface goes and comes every 200 ms, for ten seconds.
+flaps() {
+    local card=$(nic $1 0)
+    at $1 bash -c "for turn in {1..25}; do ip link set $card down; sleep 0.2; ip link set $card up; sleep 0.2; done"
+}
+flap() {
+    loaded "$kind, flap" 50 0 udp
+    local host
+    for host in a b; do
+        flaps $host
+        grows "$kind, flap at $host: over the device again" $(over 0)
+    done
+    done_with "$kind, flap"
+}
+
+# The process at either end is killed: the other one ends with the status of a lost peer, and nothing is left.
+killed() {
+    local host
+    for host in a b; do
+        loaded "$kind, killed at $host" 60 0 udp
+        if [ $host = a ]; then
+            kill -KILL $client
+            check "$kind, killed at a: b ends" in_shell_of_b 'within 60 has_ended $server'
+            wait $client 2> /dev/null
+        else
+            in_shell_of_b 'kill -KILL $server'
+            check "$kind, killed at b: a ends" within 60 has_ended $client
+            wait $client
+            says "$kind, killed at b: a says who is lost" "status $? $(< client.log)" 'status 4 '
+        fi
+        # Each of its own: the one that was killed has no status.
+        in_shell_of_b 'wait $server'
+        check "$kind, killed at $host: a has nothing left" within 5 is_free $(device a 0)
+        check "$kind, killed at $host: b has nothing left" within 5 in_shell_of_b "is_free $(device b 0)"
+    done
+    carried "$kind, killed: the next one" pingpong --sizes 64 --samples 20
+}
+
+# The device is deleted at either end: the command ends within two seconds; the job goes on without it, and the next job has it.
+taken() {
+    local host began took
+    for host in a b; do
+        loaded "$kind, taken away at $host" 12 0 udp
+        began=$(now_ms)
+        check "$kind, taken away at $host: the device is deleted" at $host timeout 30 rdma link delete $(device $host 0)
+        took=$(($(now_ms) - began))
+        if [ $took -lt 2000 ]; then ok "$kind, taken away at $host: after $took ms"; else failed "$kind, taken away at $host" "after $took ms"; fi
+        grows "$kind, taken away at $host: over the kernel's sockets" $(over udp)
+        done_with "$kind, taken away at $host"
+        made $host 0
+    done
+    carried "$kind, taken away: ones of those names that came back" pingpong --sizes 64 --samples 20
+}
+
+# What the port is said to be, and the way to the other host.
+shown() {
+    echo "--- $1"
+    at a doorbell info --json | tr ',' '\n' | grep -A 60 "$(over 0)" | grep -E 'state|gid|mtu|reason|why' | head -n 30
+    doorbell why 1 2>&1 | grep -F "$(over 0)" | head -n 6
+}
+# An address, the MTU and a VLAN change under load.
+changed() {
+    local card
+    card=$(nic a 0)
+    loaded "$kind, addresses" 60 0 udp
+    shown "before"
+    at a ip addr del 10.90.0.1/24 dev $card
+    grows "$kind, addresses: taken away at a, over the rail that is left" $(over udp)
+    shown "without the address"
+    said=$(at a doorbell info 2>&1 | grep -F "$(over 0)")
+    says "$kind, addresses: info names another" "$said" 'gid: [0-9]+ fe80'
+    at a ip addr add 10.90.0.1/24 dev $card
+    grows "$kind, addresses: given back, and over the device again" $(over 0)
+    shown "with the address"
+    at a ip link set $card mtu 700
+    grows "$kind, MTU: smaller at a, over the rail that is left" $(over udp)
+    shown "with an MTU of 700"
+    said=$(at a doorbell info 2>&1 | grep -F "$(over 0)")
+    says "$kind, MTU: info says so" "$said" 'mtu: 512 bytes'
+    at a ip link set $card mtu 1500
+    grows "$kind, MTU: as before, and over the device again" $(over 0)
+    at a ip link add link $card name $card.5 type vlan id 5
+    at a ip addr add 10.95.0.1/24 dev $card.5
+    at a ip link set $card.5 up
+    check "$kind, VLAN: info lists its address" within 10 in_info '10.95.0.1'
+    shown "with a VLAN"
+    grows "$kind, VLAN: over the device as before" $(over 0)
+    at a ip link del $card.5
+    done_with "$kind, addresses"
+}
+in_info() { at a doorbell info 2>&1 | grep -A 6 -F "$(over 0)" | grep -qF "$1"; }
+
+alone() {
+    carried "$kind, pingpong" pingpong --sizes 8,64,1400,8Ki,64Ki,1Mi --samples 30
+    carried "$kind, stream" stream --sizes 64,4Ki,256Ki --seconds 3
+    carried "$kind, rate" rate --sizes 8,64 --seconds 3
+    carried "$kind, portals" "pingpong --layer portals" --sizes 8,1400,64Ki --samples 20
+    carried "$kind, am" "pingpong --layer am" --sizes 8,1400,64Ki --samples 20
+}
+
+hosts
+for host in a b; do
+    for wire in 0 1 2; do up $host $wire; done
+    for wire in 0 1; do made $host $wire; done
+done
+check "the third wire" within 20 at a ping -c 1 -W 1 10.92.0.2
+check "the first wire" within 20 at a ping -c 1 -W 1 10.90.0.2
+check "the second wire" within 20 at a ping -c 1 -W 1 10.91.0.2
+for kind in $KINDS; do
+    for part in ${PARTS:-alone interface second firewall flap killed taken changed}; do $part; done
+done
+complaints
+parted
+finish

@@ -1,0 +1,64 @@
+# What every script with soft-RoCE devices has. KINDS lists the services of the rails: ud, rc.
+
+export COLUMNS=300 DOORBELL_WAIT=sleep DOORBELL_PATIENCE=60s DOORBELL_JOB_TIMEOUT=60s DOORBELL_DEADLINE=90s
+whole=' 0 lost, 0 duplicated, 0 misordered, 0 corrupt'
+
+# rail_of DEVICE KIND: the name of the rail.
+rail_of() { if [ "$2" = rc ]; then echo "verbs:$1:1"; else echo "verbs:$1:1:$2"; fi; }
+
+has_flag_up() { ip link show "$1" | grep -q '[<,]UP[,>]'; }
+is_listed() { ibv_devices | grep -q "$1"; }
+now_ms() { local up; read -r up _ < /proc/uptime; up=${up/./}; echo $((10#$up * 10)); }
+
+# measured WHAT COMMAND...: it has to end well; its output in $said.
+measured() {
+    local what=$1 status
+    shift
+    said=$(timeout 140 "$@" 2> client.err)
+    status=$?
+    if [ $status = 0 ]; then ok "$what: done"; else failed "$what: done" "exit $status: $(tail -n 4 client.err)"; fi
+    tail -n 14 <<< "$said"
+}
+# verified WHAT COMMAND...: and every message came.
+verified() {
+    measured "$@"
+    says "$1: every message came once, whole and in order" "$said" "$whole"
+}
+
+# What a rank has sent over a rail.
+sent() { doorbell counters --name "$1.sent" 2> /dev/null | awk '{ for (at = 2; at <= NF; at++) if ($at ~ /^[0-9]+$/) sent += $at } END { print sent + 0 }'; }
+# grows WHAT RAIL: its count grows within the time.
+grows() {
+    local what=$1 before until
+    before=$(sent "$2")
+    until=$((SECONDS + 40))
+    while [ $(($(sent "$2") - before)) -lt 50 ]; do
+        if [ $SECONDS -ge $until ] || has_ended $client; then
+            failed "$what" "$before, then $(sent "$2") of $2; $(tail -n 2 client.log)"
+            doorbell counters
+            return
+        fi
+        sleep 0.2
+    done
+    ok "$what"
+}
+running() { [ "$(sent "$1")" -gt 100 ] || has_ended $client; }
+
+# ended WHAT: the client has ended well.
+ended() {
+    within 150 has_ended $client || kill -KILL $client
+    if wait $client; then ok "$1: done"; else failed "$1: done" "exit $?: $(tail -n 4 client.log)"; fi
+    tail -n 14 client.log
+    says "$1: every message came once, whole and in order" "$(< client.log)" "$whole"
+}
+
+# is_free DEVICE: of queue pairs, it has the one of the kernel's own at most.
+is_free() { rdma resource show | grep -qE "$1: .*qp [01] "; }
+
+complaints() {
+    if dmesg | grep -E 'BUG:|WARNING:|rxe.*(cleanup failed|err)|unregister_netdevice'; then
+        failed "the kernel has nothing to complain of" "see the lines above"
+    else
+        ok "the kernel has nothing to complain of"
+    fi
+}

@@ -1,0 +1,4 @@
+# The other one of two machines: does what the first sends.
+
+attend
+finish
