@@ -2,7 +2,33 @@
 //!
 //! Reference: verbs, section 7.
 
+use doorbell_fabric::gid::Link;
 pub use doorbell_fabric::gid::{Family, Gid, Kind, PUBLISHED, Pair, Published, choose};
+
+/// The GIDs of two ports that carry what they send each other; zero where there are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GidPair {
+    pub(crate) ours: Gid,
+    pub(crate) theirs: Gid,
+    pub(crate) kind: Kind,
+}
+
+/// The pair of GIDs that two ports use; zero on InfiniBand where they have none. `None`: they cannot meet.
+pub(crate) fn pair(link: Link, ours: &[Published], theirs: &[Published]) -> Option<GidPair> {
+    match (choose(ours, theirs), link) {
+        (Some(pair), _) => Some(GidPair {
+            ours: ours[pair.ours].gid,
+            theirs: theirs[pair.theirs].gid,
+            kind: ours[pair.ours].kind,
+        }),
+        (None, Link::InfiniBand) => Some(GidPair {
+            ours: Gid([0; 16]),
+            theirs: Gid([0; 16]),
+            kind: Kind::InfiniBand,
+        }),
+        (None, Link::Ethernet) => None,
+    }
+}
 
 /// An entry of a port's table, and where it leads.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,15 +6,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use doorbell_fabric::gid::Link;
 use doorbell_fabric::time::Time;
-use doorbell_inet::put_peer;
+use rustc_hash::FxHashMap;
 
-use crate::address::PortAddress;
-use crate::gid::{self, Published};
+use crate::gid::{self, Gid, GidPair, Published};
 use crate::neighbour::Neighbours;
 use crate::ports::{Port, ip_of};
-use crate::source::{From, Source};
 use crate::sys::{AddressHandle, AhAttr, Domain};
 
 /// How often a peer without a way is looked at again.
@@ -41,18 +38,16 @@ pub(crate) trait SendsBy {
 
 /// The way to one peer.
 struct Way {
-    to: PortAddress,
-    /// The places of the GIDs that are used, in our published list and in theirs; `None` without GIDs.
-    pair: Option<gid::Pair>,
+    lid: u16,
+    gids: GidPair,
     /// Whether its handle is made.
     is_made: bool,
     asked: Time,
-    is_gone: bool,
 }
 
-/// The ways to all peers, by their numbers.
+/// The ways to the peers that something was sent to, by their numbers.
 pub(crate) struct Ways {
-    list: Vec<Way>,
+    list: FxHashMap<u32, Way>,
     /// `None` when the device was let go of.
     domain: Option<Arc<Domain>>,
     neighbours: Neighbours,
@@ -62,10 +57,21 @@ pub(crate) struct Ways {
     own: Vec<Published>,
 }
 
+impl Way {
+    /// The peer's IP address, where it has one.
+    fn ip(&self) -> Option<IpAddr> {
+        ip_of(&Published {
+            gid: self.gids.theirs,
+            kind: self.gids.kind,
+            prefix: 0,
+        })
+    }
+}
+
 impl Ways {
     pub(crate) fn new(domain: &Arc<Domain>, port: &Port, marks: Marks) -> Self {
         Self {
-            list: Vec::new(),
+            list: FxHashMap::default(),
             domain: Some(Arc::clone(domain)),
             neighbours: Neighbours::watch(port),
             retired: Vec::new(),
@@ -84,57 +90,30 @@ impl Ways {
         self.neighbours.news()
     }
 
-    /// The peer with this address, if it is known.
-    pub(crate) fn find(&self, to: &PortAddress) -> Option<u32> {
-        let at = self.list.iter().position(|way| !way.is_gone && way.to == *to);
-        at.map(|at| at as u32)
-    }
-
     /// Whether frames to a peer are sent.
-    pub(crate) fn is_made(&self, peer: usize) -> bool {
-        self.list.get(peer).is_some_and(|way| way.is_made)
+    pub(crate) fn is_made(&self, peer: u32) -> bool {
+        self.list.get(&peer).is_some_and(|way| way.is_made)
     }
 
     /// Whether there is a peer of this number.
-    pub(crate) fn is_known(&self, peer: usize) -> bool {
-        self.list.get(peer).is_some_and(|way| !way.is_gone)
+    pub(crate) fn is_known(&self, peer: u32) -> bool {
+        self.list.contains_key(&peer)
     }
 
-    /// Adds a peer.
-    ///
-    /// # Errors
-    /// Why it cannot be reached.
-    pub(crate) fn add(&mut self, peer: u32, to: PortAddress, port: &Port) -> Result<From, &'static str> {
-        if to.link != port.link {
-            return Err("is of a port of InfiniBand, and the other one of Ethernet");
-        }
-        let pair = gid::choose(&self.own, &to.gids);
-        if port.link == Link::Ethernet && pair.is_none() {
-            return Err("has no GID of one kind and family with one of ours");
-        }
-        let from = From {
-            pair: to.pairs[0],
-            port: match (&pair, port.link) {
-                (Some(pair), Link::Ethernet) => Source::Gid(to.gids[pair.theirs].gid.0),
-                _ => Source::Lid(to.lid),
-            },
-        };
+    /// Adds a peer, at a port with this LID, by the pair of GIDs that both ports use.
+    pub(crate) fn add(&mut self, peer: u32, lid: u16, gids: GidPair) {
         let way = Way {
-            to,
-            pair,
+            lid,
+            gids,
             is_made: false,
             asked: Time::ZERO,
-            is_gone: false,
         };
-        put_peer(&mut self.list, peer, way);
-        Ok(from)
+        self.list.insert(peer, way);
     }
 
     /// Removes a peer.
     pub(crate) fn remove(&mut self, peer: u32, now: Time, tx: &mut impl SendsBy) {
-        if let Some(way) = self.list.get_mut(peer as usize) {
-            (way.is_gone, way.is_made) = (true, false);
-        }
+        self.list.remove(&peer);
         self.retire(peer, None, now, tx);
     }
 
@@ -146,7 +125,7 @@ impl Ways {
     /// Every way may be another one: they are made again, one after the other.
     pub(crate) fn doubt(&mut self) {
         self.list
-            .iter_mut()
+            .values_mut()
             .for_each(|way| (way.is_made, way.asked) = (false, Time::ZERO));
     }
 
@@ -154,54 +133,48 @@ impl Ways {
     pub(crate) fn look(&mut self, now: Time, port: &Port, tx: &mut impl SendsBy) {
         self.retired.retain(|(until, _)| now < *until);
         let known = self.neighbours.read();
-        let mut left = AT_A_TIME;
-        for peer in 0..self.list.len() {
-            let way = &self.list[peer];
-            let hop = || known.iter().any(|ip| Some(*ip) == self.ip_of_peer(way));
-            let is_due = way.asked == Time::ZERO || now >= way.asked + AGAIN || hop();
-            if way.is_gone || way.is_made || left == 0 || !is_due {
-                continue;
-            }
-            left -= 1;
-            self.list[peer].asked = now;
-            self.make(peer as u32, now, port, tx);
+        let is_due = |way: &Way| {
+            let hop = || known.iter().any(|ip| Some(*ip) == way.ip());
+            !way.is_made && (way.asked == Time::ZERO || now >= way.asked + AGAIN || hop())
+        };
+        let due = self.list.iter().filter(|(_, way)| is_due(way));
+        let due: Vec<u32> = due.map(|(peer, _)| *peer).take(AT_A_TIME).collect();
+        for peer in due {
+            self.make(peer, now, port, tx);
         }
     }
 
-    fn ip_of_peer(&self, way: &Way) -> Option<IpAddr> {
-        ip_of(way.to.gids.get(way.pair?.theirs)?)
-    }
-
     /// Makes the handle of a peer, if nothing has to be waited for.
-    fn make(&mut self, peer: u32, now: Time, port: &Port, tx: &mut impl SendsBy) {
-        let Some(attributes) = self.attributes(peer as usize, port) else {
+    pub(crate) fn make(&mut self, peer: u32, now: Time, port: &Port, tx: &mut impl SendsBy) {
+        let Some(way) = self.list.get_mut(&peer) else {
             return;
         };
-        let ip = self.ip_of_peer(&self.list[peer as usize]);
+        way.asked = now;
+        let ip = way.ip();
+        let Some(attributes) = self.attributes(peer, port) else {
+            return;
+        };
         if !self.neighbours.is_ready(port, ip) {
             return;
         }
         let Some(domain) = &self.domain else { return };
         if let Ok(handle) = AddressHandle::new(domain, attributes) {
-            self.list[peer as usize].is_made = true;
+            self.list.entry(peer).and_modify(|way| way.is_made = true);
             self.retire(peer, Some(handle), now, tx);
         }
     }
 
     /// Where frames to a peer go, by the port's table as it is now; `None` while our GID is not in it.
-    pub(crate) fn attributes(&self, peer: usize, port: &Port) -> Option<AhAttr> {
-        let way = &self.list[peer];
+    pub(crate) fn attributes(&self, peer: u32, port: &Port) -> Option<AhAttr> {
+        let way = self.list.get(&peer)?;
         let mut to = AhAttr::zeroed();
-        (to.dlid, to.sl, to.port_num) = (way.to.lid, self.marks.service_level, port.number);
-        if let Some(pair) = way.pair.filter(|_| port.needs_route()) {
-            let ours = self.own[pair.ours];
-            let entry = port
-                .gids
-                .usable
-                .iter()
-                .find(|entry| (entry.published.gid, entry.published.kind) == (ours.gid, ours.kind))?;
+        (to.dlid, to.sl, to.port_num) = (way.lid, self.marks.service_level, port.number);
+        if port.needs_route() && way.gids.theirs != Gid([0; 16]) {
+            let ours = (way.gids.ours, way.gids.kind);
+            let mut usable = port.gids.usable.iter();
+            let entry = usable.find(|entry| (entry.published.gid, entry.published.kind) == ours)?;
             to.is_global = 1;
-            to.grh.dgid.0 = way.to.gids[pair.theirs].gid.0;
+            to.grh.dgid.0 = way.gids.theirs.0;
             to.grh.sgid_index = entry.index;
             to.grh.hop_limit = HOPS;
             to.grh.traffic_class = self.marks.traffic_class;

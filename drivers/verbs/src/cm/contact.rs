@@ -16,8 +16,9 @@ use super::deadlines::Deadlines;
 use super::event::{Attempt, Event, Farewell};
 use super::key::{ContactKey, End};
 use super::mtu::Mtu;
-use super::peer::{self, Effort, Peer, Phase, Remote};
+use super::peer::{Effort, Peer, Phase, Remote};
 use crate::address::PortAddress;
+use crate::gid;
 use crate::name::Service;
 
 /// How long an attempt may stand still that the peer began, or that only tries whether it is back.
@@ -161,7 +162,7 @@ impl Contact {
         if to.link == Link::InfiniBand && !share_partition(ours.partition, to.partition) {
             return Err("is in another partition, or both are limited members of theirs");
         }
-        let gids = peer::choose(to.link, &ours.gids, &to.gids);
+        let gids = gid::pair(to.link, &ours.gids, &to.gids);
         let gids = gids.ok_or("has no GID of one kind and family with one of ours")?;
         let mtu = Mtu::of(to.mtu).ok_or("has an MTU that there cannot be")?;
         Ok(Remote::new(&to, mtu, gids))

@@ -7,7 +7,8 @@ use doorbell_fabric::message::PeerIndex;
 
 use super::epoch::Epoch;
 use super::mtu::{Diagnosis, Mtu};
-use super::wire::{GidPair, Numbers};
+use super::wire::Numbers;
+use crate::gid::GidPair;
 
 /// One attempt to be connected to a peer. The rail's answers name it, so that a late one is not taken for
 /// another attempt's.

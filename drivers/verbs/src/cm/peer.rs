@@ -11,8 +11,8 @@ use super::epoch::Epoch;
 use super::event::{Attempt, Farewell, Refusal};
 use super::key::ContactKey;
 use super::mtu::Mtu;
-use super::wire::{GidPair, Kind, Numbers, Terms};
-use crate::gid::{self, Gid, PUBLISHED};
+use super::wire::{Kind, Numbers, Terms};
+use crate::gid::{Gid, GidPair, PUBLISHED};
 
 pub(crate) use crate::source::{From, Source};
 
@@ -66,23 +66,6 @@ fn hash(gid: Gid) -> u32 {
     let number = u128::from_le_bytes(gid.0);
     let folded = (number ^ number >> 64) as u64;
     (folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 | 1
-}
-
-/// The pair of GIDs that two ports use; zero on InfiniBand where they have none. `None`: they cannot meet.
-pub(crate) fn choose(link: Link, ours: &[gid::Published], theirs: &[gid::Published]) -> Option<GidPair> {
-    match (gid::choose(ours, theirs), link) {
-        (Some(pair), _) => Some(GidPair {
-            ours: ours[pair.ours].gid,
-            theirs: theirs[pair.theirs].gid,
-            kind: ours[pair.ours].kind,
-        }),
-        (None, Link::InfiniBand) => Some(GidPair {
-            ours: Gid([0; 16]),
-            theirs: Gid([0; 16]),
-            kind: gid::Kind::InfiniBand,
-        }),
-        (None, Link::Ethernet) => None,
-    }
 }
 
 /// How far a connection is.

@@ -8,7 +8,8 @@ use super::contact::Contact;
 use super::counts::Drop;
 use super::event::{Farewell, Refusal};
 use super::peer::{From, Phase};
-use super::wire::{self, Frame, GidPair, Kind, Terms};
+use super::wire::{self, Frame, Kind, Terms};
+use crate::gid::GidPair;
 
 impl Contact {
     /// Takes a frame that has arrived over the rail's queue pair of datagrams.

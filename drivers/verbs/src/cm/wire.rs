@@ -20,7 +20,7 @@ use super::counts::Drop;
 use super::epoch::{Epoch, RawEpoch};
 use super::key::{ContactKey, TAG};
 use super::mtu::Mtu;
-use crate::gid::{Gid, Kind as GidKind};
+use crate::gid::{Gid, GidPair, Kind as GidKind};
 
 /// The version of the layout.
 const VERSION: u8 = 1;
@@ -135,14 +135,6 @@ pub(crate) struct Numbers {
     pub(crate) ring_slots: u32,
     /// Where the other end writes what it has consumed.
     pub(crate) counters: Target,
-}
-
-/// The GIDs of both ends, as the sender of a frame has chosen them; zero where there are none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct GidPair {
-    pub(crate) ours: Gid,
-    pub(crate) theirs: Gid,
-    pub(crate) kind: GidKind,
 }
 
 /// What an end offers for a connection.

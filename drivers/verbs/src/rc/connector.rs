@@ -204,8 +204,7 @@ impl Connector {
         own.map(|own| &own.key)
     }
 
-    /// Opens a peer; nothing is sent. An address that is known in this life is the same peer. Whether it is a
-    /// new one.
+    /// Opens a peer; nothing is sent. An address that is known in this life is the same peer.
     ///
     /// # Errors
     /// Why it cannot be reached.
@@ -213,8 +212,7 @@ impl Connector {
         &mut self,
         address: &RailAddress,
         incarnation: Incarnation,
-        now: Time,
-    ) -> Result<(u32, bool), RailError> {
+    ) -> Result<u32, RailError> {
         let bad = |reason| RailError::BadAddress {
             rail: self.name.to_string(),
             address: address.to_string(),
@@ -222,18 +220,9 @@ impl Connector {
         };
         let bytes = address.native_of(KIND);
         let bytes = bytes.ok_or_else(|| bad("is of another kind of rail"))?;
-        let to = PortAddress::parse(bytes, Service::Connections).map_err(bad)?;
         let own_key = self.own_key(address, incarnation).copied();
         let opened = self.contact.open(bytes, incarnation, own_key.as_ref());
-        let peer = opened.map_err(bad)?;
-        let is_new = !self.ways.is_known(peer.index());
-        if is_new {
-            self.ways.add(peer.0, to, &self.port).map_err(bad)?;
-            if let Some(mail) = &mut self.mail {
-                self.ways.look(now, &self.port, mail);
-            }
-        }
-        Ok((peer.0, is_new))
+        opened.map(|peer| peer.0).map_err(bad)
     }
 
     /// The name under which a peer at an address calls.
@@ -290,7 +279,7 @@ impl Connector {
         }
         self.contact.tick(now);
         self.act(core, now);
-        self.send();
+        self.send(now);
         Ok(())
     }
 
@@ -353,7 +342,7 @@ impl Connector {
     fn has_to_wait(&self, core: &Core, event: &Event) -> bool {
         match event {
             Event::Make(attempt) => core.is_ending(attempt.peer.0),
-            Event::Connect(connect) => !self.ways.is_made(connect.attempt.peer.index()),
+            Event::Connect(connect) => !self.ways.is_made(connect.attempt.peer.0),
             _ => false,
         }
     }
@@ -427,7 +416,7 @@ impl Connector {
     }
 
     fn route(&self, peer: PeerIndex, mtu: Mtu) -> Option<Route> {
-        let to: AhAttr = self.ways.attributes(peer.index(), &self.port)?;
+        let to: AhAttr = self.ways.attributes(peer.0, &self.port)?;
         Some(Route {
             to,
             mtu: mtu.number(),
@@ -479,16 +468,20 @@ impl Connector {
     }
 
     /// Sends the frames of contact.
-    fn send(&mut self) {
+    fn send(&mut self, now: Time) {
         let mut bytes = [0; LONGEST];
         let Some(mail) = &mut self.mail else { return };
         while mail.has_room()
             && let Some((peer, length)) = self.contact.next_frame(&mut bytes)
         {
-            let to = self.contact.remote_of(peer).map(|to| (to.pair, to.key));
-            if let Some(to) = to {
-                mail.send(peer.0, to, &bytes[..length]);
+            let Some(to) = self.contact.remote_of(peer) else {
+                continue;
+            };
+            if !self.ways.is_known(peer.0) {
+                self.ways.add(peer.0, to.lid, to.gids);
+                self.ways.make(peer.0, now, &self.port, mail);
             }
+            mail.send(peer.0, (to.pair, to.key), &bytes[..length]);
         }
     }
 }

@@ -189,8 +189,6 @@ pub(crate) struct Peer {
     pub(crate) outbox: Option<Box<Outbox>>,
     pub(crate) link: Option<Box<Link>>,
     pub(crate) stage: Stage,
-    /// Messages of former connections that are not known to be taken.
-    retired: Vec<(u64, Vec<u8>)>,
     /// Messages accepted for former connections, and the last that is known to be taken.
     base: u64,
     passed: u64,
@@ -199,6 +197,10 @@ pub(crate) struct Peer {
     is_active: bool,
     is_owed: bool,
     is_wanted: bool,
+    /// Whether the lists have room for it.
+    is_met: bool,
+    /// Its number is free.
+    is_forgotten: bool,
     pub(crate) is_busy: bool,
     /// Its place among the connections that are up.
     live_at: u32,
@@ -210,7 +212,6 @@ impl Peer {
             outbox: None,
             link: None,
             stage: Stage::Fresh,
-            retired: Vec::new(),
             base: 0,
             passed: 0,
             life: Life::FIRST,
@@ -218,6 +219,8 @@ impl Peer {
             is_active: false,
             is_owed: false,
             is_wanted: false,
+            is_met: false,
+            is_forgotten: false,
             is_busy: false,
             live_at: u32::MAX,
         }
@@ -244,6 +247,10 @@ macro_rules! enlist {
 /// The connections of a rail.
 pub(crate) struct Core {
     pub(crate) peers: Vec<Peer>,
+    /// How many of them are in lists at times.
+    met: usize,
+    /// Messages of former connections that are not known to be taken, by peers.
+    retired: FxHashMap<u32, Vec<(u64, Vec<u8>)>>,
     pub(crate) by_pair: FxHashMap<u32, u32>,
     pub(crate) inbox: Inbox,
     pub(crate) slots: Slots,
@@ -305,6 +312,8 @@ impl Core {
         let pool = Registered::new(domain, &device::memory(open, sizes.sends * sizes.slot)?)?;
         Ok(Self {
             peers: Vec::new(),
+            met: 0,
+            retired: FxHashMap::default(),
             by_pair: FxHashMap::default(),
             inbox: Inbox::default(),
             slots,
@@ -345,6 +354,16 @@ impl Core {
             return None;
         }
         self.peers.push(Peer::new());
+        Some(index as u32)
+    }
+
+    /// Something is sent to a peer, or received from it: it is in lists from then on.
+    fn begin_with(&mut self, index: u32) {
+        let peer = &mut self.peers[index as usize];
+        if std::mem::replace(&mut peer.is_met, true) {
+            return;
+        }
+        self.met += 1;
         let lists = [
             &mut self.dirty,
             &mut self.active,
@@ -355,9 +374,8 @@ impl Core {
         ];
         for list in lists {
             // Each has every peer at most once.
-            list.reserve(index + 1 - list.len());
+            list.reserve(self.met.saturating_sub(list.len()));
         }
-        Some(index as u32)
     }
 
     /// Forgets what a peer has had: its number is another one's from then on.
@@ -366,11 +384,14 @@ impl Core {
             self.bury(index);
         }
         self.discard(index);
+        self.retired.remove(&index);
         let is_other = |event: &RailEvent| event.scope != Scope::Peer(PeerIndex(index));
         self.events.retain(is_other);
         let peer = &mut self.peers[index as usize];
         *peer = Peer {
             stage: Stage::Down,
+            is_forgotten: true,
+            is_met: peer.is_met,
             is_dirty: peer.is_dirty,
             is_active: peer.is_active,
             is_owed: peer.is_owed,
@@ -379,11 +400,15 @@ impl Core {
         };
     }
 
-    /// A peer of a number that is free.
-    pub(crate) fn renew(&mut self, index: u32) {
-        if let Some(peer) = self.peers.get_mut(index as usize) {
+    /// There is a peer of this number, perhaps a new one; `None` where it is beyond the memory.
+    pub(crate) fn meet(&mut self, index: u32) -> Option<u32> {
+        let Some(peer) = self.peers.get_mut(index as usize) else {
+            return self.add();
+        };
+        if std::mem::take(&mut peer.is_forgotten) {
             peer.stage = Stage::Fresh;
         }
+        Some(index)
     }
 
     pub(crate) fn report(&mut self, index: u32, kind: EventKind, life: Life) {
@@ -404,6 +429,7 @@ impl Core {
     /// If the system refuses a step, or there are no slots to promise.
     pub(crate) fn prepare(&mut self, index: u32) -> Result<Hello, VerbsError> {
         self.discard(index);
+        self.begin_with(index);
         if self.slots.unpromised() < FIRST_CREDITS {
             self.slots.grow()?;
         }
@@ -640,12 +666,15 @@ impl Core {
         }
         let peer = &mut self.peers[index as usize];
         peer.passed = peer.passed.max(peer.base + taken);
-        let (base, retired) = (peer.base, &mut peer.retired);
+        let (base, mut retired) = (peer.base, Vec::new());
         if let Some(outbox) = &mut peer.outbox {
             peer.base += outbox.accepted;
             outbox.end(&mut self.pool, taken, |number, message| {
                 retired.push((base + number, message));
             });
+        }
+        if !retired.is_empty() {
+            self.retired.entry(index).or_default().extend(retired);
         }
         self.inbox.forget(index, &mut self.slots);
     }
@@ -688,7 +717,9 @@ impl Core {
             _ => None,
         };
         let is_far = far.is_some();
-        let outbox = peer.outbox.get_or_insert_with(|| Box::new(Outbox::new()));
+        let Some(outbox) = &mut peer.outbox else {
+            return self.accept_first(index, head, body);
+        };
         outbox.accept(&mut self.pool, head, body, far)?;
         let id = MsgId(peer.base + outbox.accepted);
         self.stats.sent += 1;
@@ -698,6 +729,14 @@ impl Core {
         }
         self.mark_dirty(index);
         Ok(id)
+    }
+
+    /// Accepts a peer's first message.
+    #[cold]
+    fn accept_first(&mut self, index: u32, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
+        self.begin_with(index);
+        self.peers[index as usize].outbox = Some(Box::new(Outbox::new()));
+        self.try_accept(index, head, body)
     }
 
     #[inline]
@@ -853,10 +892,8 @@ impl Core {
 
     /// What is left of former connections.
     pub(crate) fn reclaim(&mut self, index: u32, each: &mut dyn FnMut(MsgId, &[u8])) {
-        if let Some(peer) = self.peers.get_mut(index as usize) {
-            for (number, message) in std::mem::take(&mut peer.retired) {
-                each(MsgId(number), &message);
-            }
+        for (number, message) in self.retired.remove(&index).unwrap_or_default() {
+            each(MsgId(number), &message);
         }
     }
 

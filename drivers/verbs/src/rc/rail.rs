@@ -406,11 +406,8 @@ impl Message for RcRail {
         if self.is_over || self.is_closing {
             return Err(bad("the rail has ended: its device is gone, or it was closed"));
         }
-        let (index, is_new) = self.connector.open_peer(address, incarnation, self.core.now)?;
-        let is_known = (index as usize) < self.core.peers.len();
-        if is_known && is_new {
-            self.core.renew(index);
-        } else if !is_known && self.core.add().is_none() {
+        let index = self.connector.open_peer(address, incarnation)?;
+        if self.core.meet(index).is_none() {
             self.connector.forget(PeerIndex(index), self.core.now);
             return Err(bad("there are as many peers as the rail has memory for"));
         }

@@ -10,7 +10,7 @@ use doorbell_fabric::caps::{Capabilities, Estimate};
 use doorbell_fabric::datagram::Datagram;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
-use doorbell_fabric::gid;
+use doorbell_fabric::gid::{self, Link};
 use doorbell_fabric::message::{Incarnation, PeerIndex};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::{Kind, Place};
@@ -19,13 +19,13 @@ use doorbell_fabric::time::Time;
 use doorbell_inet::{PeerNumbers, frame_capabilities, put_peer, system_error};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::open::{self, Parts, Source};
+use super::open::{self, Parts};
 use super::rx::{ReceiveCounts, UdRx};
 use super::tx::{SendCounts, To, UdTx};
 use crate::address::PortAddress;
 use crate::config::VerbsConfig;
 use crate::name::Service;
-use crate::source::From;
+use crate::source::{From, Source};
 use crate::sys::{Channel, DatagramPair, Open};
 use crate::watch::{Needs, PortWatch};
 use crate::ways::{Marks, Ways};
@@ -126,7 +126,7 @@ impl UdRail {
     pub(crate) fn open_from(
         name: &RailName,
         config: &VerbsConfig,
-        source: Source,
+        source: open::Source,
     ) -> Result<Self, RailError> {
         let parts = open::open(name, config, &source)?;
         let mut life = [0; 8];
@@ -256,7 +256,7 @@ impl UdRail {
     /// Whether frames to a peer are sent.
     #[must_use]
     pub fn is_resolved(&self, peer: PeerIndex) -> bool {
-        self.ways.is_made(peer.index())
+        self.ways.is_made(peer.0)
     }
 
     fn published(&self) -> PortAddress {
@@ -445,23 +445,31 @@ impl Datagram for UdRail {
             .native_of(KIND)
             .ok_or_else(|| bad("is of another kind of rail"))?;
         let to = PortAddress::parse(bytes, Service::Datagrams).map_err(bad)?;
-        if let Some(known) = self.ways.find(&to) {
+        let (pairs, key, link) = (to.pairs, to.key, self.watch.port().link);
+        if to.link != link {
+            return Err(bad("is of a port of InfiniBand, and the other one of Ethernet"));
+        }
+        let gids = crate::gid::pair(link, self.ways.own(), &to.gids);
+        let gids = gids.ok_or_else(|| bad("has no GID of one kind and family with one of ours"))?;
+        let port = match link {
+            Link::Ethernet => Source::Gid(gids.theirs.0),
+            Link::InfiniBand => Source::Lid(to.lid),
+        };
+        let from = pairs.map(|pair| From { pair, port });
+        let known = self.rx.peers.get(&from[0]).copied();
+        let is_it = |peer: &u32| {
+            let to = &self.tx.peers[*peer as usize];
+            (to.pairs, to.key) == (pairs, key)
+        };
+        if let Some(known) = known.filter(is_it) {
             return Ok(PeerIndex(known));
         }
-        let (pairs, key) = (to.pairs, to.key);
         let peer = self.numbers.take(|_| true);
-        let from = match self.ways.add(peer, to, self.watch.port()) {
-            Ok(from) => from,
-            Err(reason) => {
-                self.numbers.free(peer);
-                return Err(bad(reason));
-            }
-        };
-        let from = pairs.map(|pair| From { pair, ..from });
+        self.ways.add(peer, to.lid, gids);
         put_peer(&mut self.tx.peers, peer, To { pairs, key });
         put_peer(&mut self.from, peer, from);
         self.rx.peers.extend(from.map(|from| (from, peer)));
-        self.ways.look(self.now, self.watch.port(), &mut self.tx);
+        self.ways.make(peer, self.now, self.watch.port(), &mut self.tx);
         Ok(PeerIndex(peer))
     }
 

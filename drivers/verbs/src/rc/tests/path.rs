@@ -1,12 +1,18 @@
 //! The way of messages: what shares a send, what is sent from where it lies, and how credits go.
 
+use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::event::{DownReason, EventKind};
+use doorbell_fabric::gid::Link;
 use doorbell_fabric::memory::Region;
-use doorbell_fabric::message::{Body, Message, MsgId};
+use doorbell_fabric::message::{Body, Incarnation, Message, MsgId};
 use doorbell_fabric::rail::Rail;
 use doorbell_sim::conformance::Pair;
+use doorbell_testing::alloc;
 
-use super::{RcRail, connected, counts, device_of};
+use super::{RcRail, Sizes, connected, counts, device_of, rail, small};
+use crate::address::PortAddress;
+use crate::gid::{Gid, Kind, Published};
+use crate::name::Service;
 use crate::sys::model;
 
 fn send(pair: &mut Pair<RcRail>, body: &[u8]) -> MsgId {
@@ -115,11 +121,6 @@ fn receives_begin_few_and_grow_when_few_are_left() {
 }
 
 #[test]
-fn a_peer_that_was_opened_and_never_spoken_to_is_small() {
-    assert!(size_of::<crate::rc::core::Peer>() <= 256);
-}
-
-#[test]
 fn a_peer_that_was_forgotten_is_met_again_under_a_number_that_is_free() {
     let mut pair = connected();
     let address = pair.b().address();
@@ -146,4 +147,40 @@ fn a_peer_that_was_forgotten_is_met_again_under_a_number_that_is_free() {
     let seen = pair.at_b.messages.len();
     pair.b().open(&own, own_life).unwrap();
     pair.until("its message is shown", |pair| pair.at_b.messages.len() > seen);
+}
+
+/// An address of a port that nobody has.
+fn address_of_nobody(number: u32) -> RailAddress {
+    let address = PortAddress {
+        service: Service::Connections,
+        link: Link::Ethernet,
+        lid: 0,
+        partition: 0xffff,
+        key: number,
+        pairs: [0x1000 + number, 0],
+        mtu: 3,
+        gids: vec![Published {
+            gid: Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 127, 9, 9, 9]),
+            kind: Kind::RoceV2,
+            prefix: 8,
+        }],
+    };
+    RailAddress::native("verbs", address.to_bytes())
+}
+
+#[test]
+fn a_thousand_peers_that_are_never_spoken_to_take_a_quarter_of_a_kibibyte_each() {
+    const PEERS: u32 = 1000;
+    let sizes = Sizes {
+        peers: PEERS as usize,
+        ..small()
+    };
+    let (mut rail, _) = rail(sizes);
+    let addresses: Vec<RailAddress> = (0..PEERS).map(address_of_nobody).collect();
+    let before = alloc::of_thread().held;
+    for address in &addresses {
+        rail.open(address, Incarnation(1)).unwrap();
+    }
+    let each = (alloc::of_thread().held - before) / i64::from(PEERS);
+    assert!(each <= 256, "{each} bytes for each peer");
 }
