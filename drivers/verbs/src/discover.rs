@@ -131,7 +131,7 @@ impl VerbsDriver {
             Err(error) => return whole(error.to_string(), remedy(&error).to_owned()),
         };
         let each = (1..=device.ports).flat_map(|number| {
-            let found = Port::look(&open, number, tree);
+            let found = Port::look_for(&open, number, tree, self.config.partition);
             let found = found.map_err(|error| (error.to_string(), remedy(&error).to_owned()));
             let port = found.and_then(|port| {
                 port.only(self.config.gid_index)

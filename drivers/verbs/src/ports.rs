@@ -114,6 +114,11 @@ impl Tree {
         (!text.is_empty()).then(|| text.to_owned())
     }
 
+    /// Whether the kernel names the interface below a device, as it does for soft-RoCE.
+    pub(crate) fn has_parent(&self, device: &str) -> bool {
+        self.0.join(self.device(device)).join("parent").exists()
+    }
+
     /// The network interface that a port stands on.
     #[must_use]
     pub fn interface(&self, device: &str, port: u8) -> Option<String> {

@@ -14,14 +14,16 @@ use super::device::{self, Device};
 use super::head::{HEAD, Head, LENGTH, PROOF};
 use super::hello::{FEWEST_CREDITS, Hello, Route};
 use super::inbox::Inbox;
+use super::limits;
 use super::link::{DEPTH, Ended, FIRST_CREDITS, LINE, Link, Posted, Retries, State};
 use super::outbox::{Far, Outbox, Pool};
 use super::regions::Regions;
 use super::slots::Slots;
 use crate::cm::Size;
-use crate::config::VerbsConfig;
 use crate::error::VerbsError;
-use crate::sys::{Channel, Domain, Open, Poster, Registered, ReliablePair, ReliableSizes, Wc, numbers};
+use crate::sys::{
+    Channel, Domain, Open, PIECES, Poster, Registered, ReliablePair, ReliableSizes, Wc, numbers,
+};
 
 /// Completions that are taken off a queue at a time.
 const BATCH: usize = 16;
@@ -53,6 +55,8 @@ pub(crate) struct Sizes {
     pub(crate) peers: usize,
     /// Bytes that go with a request itself, where the device can.
     pub(crate) inline: usize,
+    /// Pieces of a request.
+    pub(crate) pieces: usize,
     /// The length from which on a region's bytes are sent from where they lie.
     pub(crate) zero_copy: usize,
     pub(crate) retries: Retries,
@@ -68,6 +72,7 @@ impl Default for Sizes {
             receives: (64, 512),
             peers: 1024,
             inline: INLINE,
+            pieces: PIECES,
             zero_copy: 4 << 10,
             retries: Retries {
                 count: 6,
@@ -79,14 +84,6 @@ impl Default for Sizes {
 }
 
 impl Sizes {
-    /// Those of a configuration.
-    pub(crate) fn of(config: &VerbsConfig) -> Self {
-        Self {
-            sends: config.send,
-            ..Self::default()
-        }
-    }
-
     /// Bytes of memory that a rail locks at most, besides what contact has.
     pub(crate) fn locked(&self) -> usize {
         (self.sends + self.receives.1) * self.slot + self.peers * LINE + PROOF_MOST
@@ -305,10 +302,13 @@ impl Core {
         channel: &Arc<Channel>,
         open: &Arc<Open>,
         port: (u8, u16),
-        sizes: Sizes,
+        mut sizes: Sizes,
     ) -> Result<Self, VerbsError> {
         let device = Device::new((domain, channel, open), &sizes)?;
         let slots = Slots::new(domain, sizes.slot, sizes.receives)?;
+        if let Some(queue) = slots.queue() {
+            sizes.inline = limits::inline(queue, (&device.sent, &device.received), &sizes)?;
+        }
         let pool = Registered::new(domain, &device::memory(open, sizes.sends * sizes.slot)?)?;
         Ok(Self {
             peers: Vec::new(),
@@ -458,6 +458,7 @@ impl Core {
         let sizes = ReliableSizes {
             sends: DEPTH,
             inline: self.sizes.inline,
+            pieces: self.sizes.pieces,
         };
         let pair = ReliablePair::new(queue, (&device.sent, &device.received), sizes)?;
         let mut psn = [0; 4];

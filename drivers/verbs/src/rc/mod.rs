@@ -7,6 +7,7 @@ mod head;
 mod hello;
 mod housekeeping;
 mod inbox;
+mod limits;
 mod link;
 mod mail;
 mod outbox;

@@ -69,6 +69,7 @@ impl RcRail {
         source: &Source,
     ) -> Result<Self, RailError> {
         let found = find(name, config, source)?;
+        let sizes = sizes.within(name, &found.open, &found.port, &source.tree)?;
         let failed = |error: VerbsError| discover::rejected_by(name, &error);
         let domain = Domain::new(&found.open).map_err(failed)?;
         let channel = Channel::new(&found.open).map_err(failed)?;
@@ -92,7 +93,7 @@ impl RcRail {
         let watch = PortWatch::new(source.tree.clone(), &found.file, found.port, needs);
         Ok(Self {
             name: name.clone(),
-            capabilities: capabilities(&sizes),
+            capabilities: capabilities(&core.sizes),
             core,
             connector,
             watch,
@@ -301,7 +302,9 @@ pub(crate) fn capabilities(sizes: &Sizes) -> Capabilities {
         limits: Limits {
             head: HEAD,
             message,
-            inline: sizes.inline - super::head::HEAD - super::head::LENGTH,
+            inline: sizes
+                .inline
+                .saturating_sub(super::head::HEAD + super::head::LENGTH),
             eager: message,
             fragment: message,
             get_from: usize::MAX,

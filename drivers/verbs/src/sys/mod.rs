@@ -16,5 +16,5 @@ pub(crate) use abi::{AhAttr, DeviceAttr, GidEntry, PortAttr, QpAttr, Wc};
 pub(crate) use library::{LIBRARY, Library};
 pub(crate) use objects::{
     AddressHandle, Channel, Completions, DatagramPair, Destination, Domain, Event, Handles, Listed, Open,
-    Place, Poster, Registered, ReliablePair, ReliableSizes, Sender, SharedQueue, Sizes,
+    PIECES, Place, Poster, Registered, ReliablePair, ReliableSizes, Sender, SharedQueue, Sizes,
 };

@@ -27,6 +27,43 @@ pub(crate) struct Spec {
     pub(crate) transport: c_int,
     /// The keys of its table of partitions; 0 where there is none.
     pub(crate) partitions: Vec<u16>,
+    pub(crate) limits: Limits,
+}
+
+/// What a device reports that it can do, and what it grants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) max_qp_wr: c_int,
+    pub(crate) max_srq_wr: c_int,
+    pub(crate) max_cqe: c_int,
+    pub(crate) max_sge: c_int,
+    pub(crate) max_mr_size: u64,
+    pub(crate) max_msg_sz: u32,
+    /// Queue pairs that want more bytes to go with requests are refused; this many are granted at the least.
+    pub(crate) inline: (u32, u32),
+    /// Entries by which what is granted is less than what was requested: of queue pairs, of shared queues, of
+    /// completion queues.
+    pub(crate) lacks: [u32; 3],
+    /// Ports, and the length of the table of GIDs.
+    pub(crate) ports: u8,
+    pub(crate) gids: c_int,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_qp_wr: 8192,
+            max_srq_wr: 0,
+            max_cqe: 0,
+            max_sge: 0,
+            max_mr_size: 0,
+            max_msg_sz: 0,
+            inline: (u32::MAX, 32),
+            lacks: [0; 3],
+            ports: 1,
+            gids: 16,
+        }
+    }
 }
 
 impl Spec {
@@ -38,6 +75,7 @@ impl Spec {
             mtu: 3,
             transport: numbers::TRANSPORT_IB,
             partitions: vec![0xffff],
+            limits: Limits::default(),
         }
     }
 }
@@ -513,12 +551,15 @@ unsafe extern "C" fn get_async_event(context: *mut Context, event: *mut AsyncEve
 
 unsafe extern "C" fn ack_async_event(_: *mut AsyncEvent) {}
 
-unsafe extern "C" fn query_device(_: *mut Context, attributes: *mut DeviceAttr) -> c_int {
-    // SAFETY: the caller's structure.
+unsafe extern "C" fn query_device(context: *mut Context, attributes: *mut DeviceAttr) -> c_int {
+    // SAFETY: a context of the model, and the caller's structure.
     unsafe {
+        let limits = world().device(&name_of(context)).spec.limits;
         *attributes = DeviceAttr::zeroed();
-        (*attributes).phys_port_cnt = 1;
-        (*attributes).max_qp_wr = 8192;
+        (*attributes).phys_port_cnt = limits.ports;
+        (*attributes).max_qp_wr = limits.max_qp_wr;
+        ((*attributes).max_srq_wr, (*attributes).max_cqe) = (limits.max_srq_wr, limits.max_cqe);
+        ((*attributes).max_sge, (*attributes).max_mr_size) = (limits.max_sge, limits.max_mr_size);
         (*attributes).node_guid = 0x0002_c903_0012_3456_u64.to_be();
         (*attributes).sys_image_guid = (*attributes).node_guid;
         put("model 1", &mut (*attributes).fw_ver);
@@ -537,7 +578,9 @@ unsafe extern "C" fn query_port(context: *mut Context, port: u8, attributes: *mu
         *attributes = PortAttr::zeroed();
         (*attributes).state = spec.state;
         ((*attributes).max_mtu, (*attributes).active_mtu) = (5, spec.mtu);
-        ((*attributes).gid_tbl_len, (*attributes).pkey_tbl_len) = (16, spec.partitions.len() as u16);
+        (*attributes).gid_tbl_len = spec.limits.gids;
+        (*attributes).pkey_tbl_len = spec.partitions.len() as u16;
+        (*attributes).max_msg_sz = spec.limits.max_msg_sz;
         (*attributes).link_layer = numbers::LINK_LAYER_ETHERNET;
     }
     0
@@ -699,7 +742,9 @@ unsafe extern "C" fn create_cq(
         return std::ptr::null_mut();
     }
     let mut cq = Cq::zeroed();
-    (cq.context, cq.channel, cq.cqe) = (context, channel, entries);
+    // SAFETY: a context of the model.
+    let lacks = world().device(&unsafe { name_of(context) }).spec.limits.lacks[2];
+    (cq.context, cq.channel, cq.cqe) = (context, channel, entries - lacks as c_int);
     let cq = Box::into_raw(Box::new(cq));
     let queue = Queue {
         channel: channel as usize,
@@ -776,7 +821,12 @@ unsafe extern "C" fn create_qp(pd: *mut Pd, attributes: *mut QpInitAttr) -> *mut
         let context = (*pd).context;
         let name = name_of(context);
         let mut world = world();
-        if !world.makes(&name, "create_qp") {
+        let limits = world.device(&name).spec.limits;
+        let is_possible = (*attributes).cap.max_inline_data <= limits.inline.0;
+        if !is_possible {
+            *libc::__errno_location() = libc::EINVAL;
+        }
+        if !is_possible || !world.makes(&name, "create_qp") {
             return std::ptr::null_mut();
         }
         world.next += 1;
@@ -793,7 +843,9 @@ unsafe extern "C" fn create_qp(pd: *mut Pd, attributes: *mut QpInitAttr) -> *mut
             sends_most: (*attributes).cap.max_send_wr as usize,
             reliable: reliable::Half::of(&*attributes, pd as usize),
         };
-        (*attributes).cap.max_inline_data = (*attributes).cap.max_inline_data.max(32);
+        let granted = &mut (*attributes).cap;
+        granted.max_inline_data = granted.max_inline_data.max(limits.inline.1);
+        granted.max_send_wr -= limits.lacks[0];
         let qp = Box::into_raw(Box::new(qp));
         world.pairs.insert(qp as usize, pair);
         qp

@@ -423,7 +423,7 @@ owner! {
 }
 
 mod reliable;
-pub(crate) use reliable::{Place, Poster, ReliablePair, ReliableSizes, SharedQueue};
+pub(crate) use reliable::{PIECES, Place, Poster, ReliablePair, ReliableSizes, SharedQueue};
 
 impl Domain {
     /// # Errors
@@ -435,6 +435,44 @@ impl Domain {
             raw: raw.map_err(|error| failed("ibv_alloc_pd", &open.name, error))?,
             open: Arc::clone(open),
         }))
+    }
+}
+
+impl Domain {
+    /// Makes a queue pair; what is granted is written to the attributes. Which bytes may go with a request no
+    /// query tells, and some devices refuse what they cannot grant: then fewer are requested.
+    ///
+    /// # Errors
+    /// If the system refuses it, however few they are.
+    fn create_pair(&self, attributes: &mut QpInitAttr) -> Result<*mut abi::Qp, VerbsError> {
+        let (wanted, mut first) = (attributes.cap, None);
+        let mut inline = wanted.max_inline_data;
+        loop {
+            attributes.cap = QpCap {
+                max_inline_data: inline,
+                ..wanted
+            };
+            // SAFETY: the domain and the queues that the attributes name are alive: the caller has them. The
+            // attributes are read, and what is granted is written.
+            let raw = made(unsafe { (self.open.library.functions.create_qp)(self.raw, attributes) });
+            match raw {
+                Ok(raw) => {
+                    // More than was requested is no promise.
+                    let granted = &mut attributes.cap.max_inline_data;
+                    *granted = wanted.max_inline_data.min(*granted);
+                    return Ok(raw);
+                }
+                Err(error) => {
+                    let first = first.get_or_insert(error);
+                    if inline == 0 {
+                        let error =
+                            io::Error::from_raw_os_error(first.raw_os_error().unwrap_or(libc::EINVAL));
+                        return Err(failed("ibv_create_qp", &self.open.name, error));
+                    }
+                    inline = if inline < 64 { 0 } else { inline / 2 };
+                }
+            }
+        }
     }
 }
 
@@ -694,11 +732,8 @@ impl DatagramPair {
             max_recv_sge: 1,
             max_inline_data: sizes.inline as u32,
         };
-        // SAFETY: the domain and the queues are alive; the attributes are read, and what is granted is
-        // written.
-        let raw = made(unsafe { (open.library.functions.create_qp)(domain.raw, &raw mut attributes) });
         let pair = Self {
-            raw: raw.map_err(|error| failed("ibv_create_qp", &open.name, error))?,
+            raw: domain.create_pair(&mut attributes)?,
             open: Arc::clone(open),
             domain: Arc::clone(domain),
             sent,

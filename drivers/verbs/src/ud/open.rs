@@ -13,7 +13,7 @@ use super::tx::{self, UdTx};
 use crate::config::VerbsConfig;
 use crate::discover;
 use crate::error::VerbsError;
-use crate::name::PortName;
+use crate::name::{PortName, Service};
 use crate::ports::{self, Port, Tree};
 use crate::sys::{Channel, DatagramPair, Domain, Library, Open, QpAttr, Registered, Sender, Sizes, numbers};
 
@@ -60,7 +60,7 @@ pub(crate) fn find(name: &RailName, config: &VerbsConfig, source: &Source) -> Re
         return Err(unusable(name, reason, remedy));
     }
     let open = source.library.open(&wanted.device).map_err(failed)?;
-    let port = Port::look(&open, wanted.port, &source.tree).map_err(failed)?;
+    let port = Port::look_for(&open, wanted.port, &source.tree, config.partition).map_err(failed)?;
     let port = port.only(config.gid_index).map_err(|reason| {
         unusable(
             name,
@@ -71,7 +71,9 @@ pub(crate) fn find(name: &RailName, config: &VerbsConfig, source: &Source) -> Re
     if let Some((reason, remedy)) = port.reason() {
         return Err(unusable(name, reason, remedy));
     }
-    fits(name, config, &open)?;
+    if wanted.service == Service::Datagrams {
+        fits(name, config, &open)?;
+    }
     let file = listed.file;
     Ok(Found { open, file, port })
 }

@@ -4,6 +4,7 @@ mod allocations;
 mod contract_of_failure;
 mod credits;
 mod device;
+mod limits;
 mod path;
 mod time;
 

@@ -65,7 +65,7 @@ impl Half {
         (attributes.qp_type == numbers::QPT_RC).then(|| Self {
             domain,
             shared: attributes.srq as usize,
-            inline: attributes.cap.max_inline_data.max(32) as usize,
+            inline: attributes.cap.max_inline_data as usize,
             sends: 0,
             expects: 0,
             access: 0,
@@ -171,7 +171,9 @@ pub(super) unsafe extern "C" fn create_srq(pd: *mut Pd, attributes: *mut SrqInit
             limit: 0,
             receives: VecDeque::with_capacity((*attributes).attr.max_wr as usize),
         };
+        let lacks = world.device(&shared.device).spec.limits.lacks[1];
         world.shared.insert(srq as usize, shared);
+        (*attributes).attr.max_wr -= lacks;
         srq
     }
 }

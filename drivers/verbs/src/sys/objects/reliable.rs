@@ -36,6 +36,8 @@ pub(crate) struct ReliableSizes {
     pub(crate) sends: usize,
     /// Bytes that go with a request itself.
     pub(crate) inline: usize,
+    /// Pieces of a request: one, or two.
+    pub(crate) pieces: usize,
 }
 
 impl SharedQueue {
@@ -147,15 +149,12 @@ impl ReliablePair {
         attributes.cap = QpCap {
             max_send_wr: wanted as u32,
             max_recv_wr: 0,
-            max_send_sge: PIECES as u32,
+            max_send_sge: sizes.pieces.min(PIECES) as u32,
             max_recv_sge: 0,
             max_inline_data: sizes.inline as u32,
         };
-        // SAFETY: the domain and the queues are alive; the attributes are read, and what is granted is
-        // written.
-        let raw = made(unsafe { (open.library.functions.create_qp)(domain.raw, &raw mut attributes) });
         let pair = Self {
-            raw: raw.map_err(|error| failed("ibv_create_qp", &open.name, error))?,
+            raw: domain.create_pair(&mut attributes)?,
             open: Arc::clone(open),
             domain: Arc::clone(domain),
             sent: Arc::clone(sent),
@@ -186,6 +185,11 @@ impl ReliablePair {
         unsafe { (*self.raw).qp_num }
     }
 
+    /// Bytes that go with a request itself.
+    pub(crate) fn inline(&self) -> usize {
+        self.granted.max_inline_data as usize
+    }
+
     /// Changes its state.
     ///
     /// # Errors
@@ -199,7 +203,7 @@ impl ReliablePair {
 }
 
 /// Pieces of one request: the slot, and a body that lies elsewhere.
-const PIECES: usize = 2;
+pub(crate) const PIECES: usize = 2;
 
 /// The requests of one queue pair: those that are prepared, and the memory of those under way.
 pub(crate) struct Poster {
