@@ -189,6 +189,20 @@ impl Config {
                 .and_then(|index| outside(index, 0, 255, "a place in the table of GIDs")),
             "verbs.service_level" => outside(*self.verbs.service_level.get(), 0, 15, "a service level"),
             "verbs.traffic_class" => outside(*self.verbs.traffic_class.get(), 0, 255, "a traffic class"),
+            "verbs.pkey" => (self.verbs.pkey.get().as_deref())
+                .filter(|text| partition(text).is_none())
+                .map(|_| "the key of a partition from 0x0001 to 0xffff, but 0x8000".to_owned()),
+            "verbs.slot" => (!fits(self.verbs.slot.get().0, (4 << 10, 64 << 10)))
+                .then(|| "a power of two from 4 KiB to 64 KiB".to_owned()),
+            "verbs.zero_copy" => (!(512..=1 << 20).contains(&self.verbs.zero_copy.get().0))
+                .then(|| "a size from 512 B to 1 MiB".to_owned()),
+            "verbs.retry" => outside(*self.verbs.retry.get(), 0, 7, "a number of retries"),
+            "verbs.timeout" => outside(*self.verbs.timeout.get(), 1, 20, "a power of two"),
+            "verbs.keep_alive" => {
+                let bounds = Duration::from_millis(10)..=Duration::from_secs(60);
+                (!bounds.contains(self.verbs.keep_alive.get()))
+                    .then(|| "a time from 10 ms to 1 min".to_owned())
+            }
             "usnic.address" => {
                 let is_function = |name: &str| doorbell_usnic::Object::parse(name).is_ok();
                 let text = self.usnic.address.get().as_deref().unwrap_or_default();
@@ -208,6 +222,15 @@ impl Config {
             _ => None,
         }
     }
+}
+
+/// Parses the key of a partition: a number, also a hexadecimal one.
+pub(crate) fn partition(text: &str) -> Option<u16> {
+    let key = match text.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16).ok()?,
+        None => text.parse().ok()?,
+    };
+    (key & 0x7fff != 0).then_some(key)
 }
 
 /// Parses a unicast hardware address.

@@ -129,6 +129,12 @@ pub fn verbs_config(config: &Config) -> VerbsConfig {
         gid_index: verbs.gid_index.get().map(|index| index as u8),
         service_level: *verbs.service_level.get() as u8,
         traffic_class: *verbs.traffic_class.get() as u8,
+        partition: verbs.pkey.get().as_deref().and_then(super::bounds::partition),
+        slot: verbs.slot.get().0,
+        zero_copy: verbs.zero_copy.get().0,
+        retry: *verbs.retry.get() as u8,
+        timeout: *verbs.timeout.get() as u8,
+        keep_alive: *verbs.keep_alive.get(),
         ..default
     }
 }

@@ -302,15 +302,27 @@ settings! {
     /// Rails over queue pairs of InfiniBand and RoCE devices.
     verbs: Verbs {
         send: u32 = VerbsConfig::default().send as u32, "DOORBELL_VERBS_SEND",
-            "Frames of the data channel that can wait to be sent, a power of two; the priority channel has a quarter.";
+            "Frames of the data channel that can wait to be sent, a power of two; the priority channel has a quarter. Of reliable connections: slots to send from.";
         receive: u32 = VerbsConfig::default().receive as u32, "DOORBELL_VERBS_RECEIVE",
-            "Frames of the data channel that can wait to be received, a power of two; the priority channel has a quarter.";
+            "Frames of the data channel that can wait to be received, a power of two; the priority channel has a quarter. Of reliable connections: slots to receive into, at most.";
         gid_index: Option<u32> = None, "DOORBELL_VERBS_GID_INDEX",
             "The place in the port's table of the one GID that is used; auto: all that can be, best first.";
         service_level: u32 = VerbsConfig::default().service_level.into(), "DOORBELL_VERBS_SERVICE_LEVEL",
             "The service level of InfiniBand, which is the priority on Ethernet.";
         traffic_class: u32 = VerbsConfig::default().traffic_class.into(), "DOORBELL_VERBS_TRAFFIC_CLASS",
             "The DSCP and ECN bits of packets.";
+        pkey: Option<String> = None, "DOORBELL_VERBS_PKEY",
+            "The partition that is used, by its key, as in 0x8001; auto: the first of which the port is a full member, else its first.";
+        slot: Size = Size(VerbsConfig::default().slot), "DOORBELL_VERBS_SLOT",
+            "What one send of a reliable connection carries at most, a power of two; the same at all ranks.";
+        zero_copy: Size = Size(VerbsConfig::default().zero_copy), "DOORBELL_VERBS_ZERO_COPY",
+            "The length from which on reliable connections send a region from where it lies.";
+        retry: u32 = VerbsConfig::default().retry.into(), "DOORBELL_VERBS_RETRY",
+            "How often the device repeats a packet of a reliable connection that is not acknowledged.";
+        timeout: u32 = VerbsConfig::default().timeout.into(), "DOORBELL_VERBS_TIMEOUT",
+            "After how long it does: 4.096 us times two to the power of this.";
+        keep_alive: Duration = VerbsConfig::default().keep_alive, "DOORBELL_VERBS_KEEP_ALIVE",
+            "How long a reliable connection may be idle before the peer is tried.";
     }
     /// The BTL, which turns datagrams into messages on every rail that carries datagrams.
     btl: BtlSection {

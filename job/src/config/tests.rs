@@ -318,6 +318,20 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         ("verbs.service_level", &["0", "15"], &["", "16"]),
         ("verbs.traffic_class", &["0", "255"], &["", "256"]),
         (
+            "verbs.pkey",
+            &["auto", "0x8001", "0xffff", "17"],
+            &["0", "0x8000", "0x10000", "8001h"],
+        ),
+        (
+            "verbs.slot",
+            &["4096", "64 KiB"],
+            &["", "2 KiB", "5000", "128 KiB"],
+        ),
+        ("verbs.zero_copy", &["512", "1 MiB"], &["", "511", "2 MiB"]),
+        ("verbs.retry", &["0", "7"], &["", "8"]),
+        ("verbs.timeout", &["1", "20"], &["", "0", "21"]),
+        ("verbs.keep_alive", &["10 ms", "1 min"], &["", "9 ms", "61 s"]),
+        (
             "usnic.address",
             &["auto", "10.0.0.5/24", "model/D/vf1=10.0.0.6/24"],
             &[
