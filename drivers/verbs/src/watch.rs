@@ -1,14 +1,17 @@
 //! A device and its port, looked after while a rail has them: are they there, do packets pass, has anything
 //! moved? Rails of datagrams and of connections use the same.
 
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use doorbell_fabric::time::Time;
+use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::gid::Published;
 use crate::ports::{Port, Tree};
-use crate::sys::{Event, Open, numbers};
+use crate::sys::{Channel, Event, Open, numbers};
+use crate::ways::Ways;
 
 /// How often the device is looked at.
 const LOOK: Duration = Duration::from_millis(20);
@@ -17,6 +20,19 @@ const LOOK_AT_PORT: Duration = Duration::from_secs(1);
 /// A link that is up is reported no sooner after it was reported down: one that flaps is reported twice a
 /// second at most, and its loss at once.
 const HOLD: Duration = Duration::from_secs(1);
+
+/// Makes a set that is readable when there is something to do: a completion that was asked for, an event of
+/// the device, another neighbour.
+pub(crate) fn wake_set(channel: &Channel, open: &Open, ways: &Ways) -> Result<OwnedFd, rustix::io::Errno> {
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let data = EventData::new_u64(0);
+    epoll::add(&set, channel.fd(), data, EventFlags::IN)?;
+    epoll::add(&set, open.events(), data, EventFlags::IN)?;
+    if let Some(news) = ways.news() {
+        epoll::add(&set, news, data, EventFlags::IN)?;
+    }
+    Ok(set)
+}
 
 /// What a rail needs of its port.
 #[derive(Clone, Debug, Default)]

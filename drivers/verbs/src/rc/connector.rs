@@ -255,6 +255,19 @@ impl Connector {
         self.contact.revive(peer, now);
     }
 
+    /// Asks for one event when a frame of contact comes. What came before is found by
+    /// [`progress`](Self::progress).
+    pub(crate) fn arm(&self) {
+        if let Some(mail) = &self.mail {
+            mail.arm();
+        }
+    }
+
+    /// The ways to peers.
+    pub(crate) fn ways(&self) -> &Ways {
+        &self.ways
+    }
+
     /// The next time at which there is something to do.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         let contact = self.contact.next_deadline();

@@ -112,6 +112,18 @@ pub struct RcStats {
     pub told: u64,
     /// Peers tried while they were idle.
     pub probes: u64,
+    /// Sends whose bytes went with the request.
+    pub inline: u64,
+    /// Messages that shared a send with one before them.
+    pub coalesced: u64,
+    /// Times that a send had to wait for a credit.
+    pub stalls: u64,
+    /// Registrations of regions that were sent from where they lay, and their bytes.
+    pub registrations: u64,
+    /// Bytes of those registrations.
+    pub registered_bytes: u64,
+    /// Credits granted, besides those that connections begin with.
+    pub granted: u64,
     /// Sends whose head asks for more credits.
     pub asked: u64,
     /// Times that idle credits were asked back.
@@ -154,6 +166,16 @@ impl RcStats {
             ("grown", self.grown),
             ("at_limit", self.at_limit),
             ("other_events", self.other_events),
+            ("inline", self.inline),
+            ("coalesced", self.coalesced),
+            ("stalls", self.stalls),
+            ("asked", self.asked),
+            ("granted", self.granted),
+            ("recalled", self.recalled),
+            ("returned", self.returned),
+            ("registrations", self.registrations),
+            ("registered_bytes", self.registered_bytes),
+            ("renewed", self.renewed),
         ]
         .into_iter()
     }
@@ -768,6 +790,9 @@ impl Core {
             let is_kept = !outbox.is_empty();
             self.stats.sends += posted.sends as u64;
             self.stats.asked += u64::from(posted.asks);
+            self.stats.inline += posted.inline as u64;
+            self.stats.coalesced += posted.messages.saturating_sub(posted.sends) as u64;
+            self.stats.stalls += u64::from(posted.is_stalled);
             self.book(index, posted);
             if is_kept {
                 enlist!(self, active, is_active, index);
@@ -944,9 +969,9 @@ impl Core {
         if only_low && !link.is_low() {
             return false;
         }
-        link.grant(&mut self.slots);
+        self.stats.granted += link.grant(&mut self.slots);
         if link.promised() == 0 && self.slots.grow().unwrap_or(false) {
-            link.grant(&mut self.slots);
+            self.stats.granted += link.grant(&mut self.slots);
         }
         // What waits to be sent brings it, too.
         let brings_it = peer.outbox.as_ref().is_some_and(|outbox| outbox.waits());

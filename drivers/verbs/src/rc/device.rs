@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use doorbell_fabric::event::{DownReason, EventKind, Life};
 use doorbell_fabric::memory::Region;
+use doorbell_fabric::message::RailReport;
 use zerocopy::IntoBytes;
 
 use super::core::{Core, PROOF_HEAD, PROOF_MOST, Sizes, Step};
@@ -120,6 +121,40 @@ impl Core {
             }
         }
         self.ended.push_back((index, DownReason::Resources));
+    }
+
+    /// Asks for one event when something completes; whether there is something to do already.
+    pub(crate) fn arm(&mut self) -> bool {
+        self.flush();
+        if let Some(device) = &self.device {
+            device.sent.arm();
+            device.received.arm();
+        }
+        // What completed before raises no event.
+        self.reap();
+        let has_more = self.has_arrivals();
+        let has_news = !self.events.is_empty() || !self.fences.is_empty();
+        let has_steps = !self.wanted.is_empty() || !self.ended.is_empty() || !self.steps.is_empty();
+        has_more || has_news || has_steps
+    }
+
+    /// Takes back the events that were asked for.
+    pub(crate) fn disarm(&mut self) {
+        if let Some(device) = &self.device {
+            device.channel.drain();
+        }
+    }
+
+    /// What is known of the way to a peer.
+    pub(crate) fn report_of(&self, index: u32) -> RailReport {
+        let Some(peer) = self.peers.get(index as usize) else {
+            return RailReport::default();
+        };
+        let report = peer.link.as_ref().map(|link| link.report(self.now));
+        RailReport {
+            unacknowledged: peer.outbox.as_ref().map_or(0, |outbox| outbox.kept() as u64),
+            ..report.unwrap_or_default()
+        }
     }
 
     /// Acts on an event of the device.

@@ -70,14 +70,14 @@ impl Core {
             return false;
         }
         let age = link.age(now);
-        let bound = if link.is_proved {
+        let bound = if link.answers_elsewhere {
             CERTAIN
         } else {
             STALLED.max(2 * self.sizes.retries.bound())
         };
         let was_suspect = link.is_suspect;
         link.is_suspect = age.is_some_and(|age| age >= SUSPECT);
-        link.is_proved &= link.is_suspect;
+        link.answers_elsewhere &= link.is_suspect;
         let is_suspect = link.is_suspect;
         if age.is_some_and(|age| age >= bound) {
             self.end(index, DownReason::Silent);
@@ -98,7 +98,7 @@ impl Core {
     pub(crate) fn on_proof(&mut self, index: u32) {
         let peer = self.peers.get_mut(index as usize);
         if let Some(link) = peer.and_then(|peer| peer.link.as_mut()) {
-            link.is_proved |= link.is_suspect;
+            link.answers_elsewhere |= link.is_suspect;
         }
     }
 

@@ -151,7 +151,7 @@ impl Core {
         let peer = &mut self.peers[index as usize];
         let accepted = peer.accepted();
         let Some(link) = &mut peer.link else { return false };
-        let Ok(is_news) = link.arrived(&head, accepted, &mut self.slots) else {
+        let Ok(is_news) = link.arrived(&head, accepted, &mut self.slots, self.now) else {
             return false;
         };
         if is_news {
@@ -253,12 +253,17 @@ impl Core {
     #[inline]
     pub(crate) fn linger(&mut self, looks: u32) -> bool {
         for _ in 0..looks.max(1) {
-            if self.inbox.current.is_some() || self.inbox.next < self.inbox.count || self.fetch() {
+            if self.has_arrivals() {
                 return true;
             }
             std::hint::spin_loop();
         }
         false
+    }
+
+    /// Whether there is something to show, or something has come since the last poll.
+    pub(crate) fn has_arrivals(&mut self) -> bool {
+        self.inbox.current.is_some() || self.inbox.next < self.inbox.count || self.fetch()
     }
 
     /// Whether a connection of this peer is on its way to its end.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use doorbell_fabric::event::DownReason;
+use doorbell_fabric::message::RailReport;
 use doorbell_fabric::time::Time;
 
 use super::head::{Counters, HEAD, Head, Impossible, Known, PROOF, RETURNS, WANTS_MORE};
@@ -88,7 +89,7 @@ pub(crate) struct Link {
     owes: Option<Owes>,
     /// It owes completions for long; and its process answers over another path meanwhile.
     pub(crate) is_suspect: bool,
-    pub(crate) is_proved: bool,
+    pub(crate) answers_elsewhere: bool,
     /// When something was posted last.
     pub(crate) posted_at: Time,
     /// Credits used, or given back.
@@ -98,6 +99,10 @@ pub(crate) struct Link {
     pub(crate) known: Known,
     from_heads: Known,
     from_page: Known,
+    /// When something arrived last.
+    heard_at: Option<Time>,
+    /// Whether a send waits for a credit.
+    is_stalled: bool,
     /// Sends that arrived, and those that were granted to the peer, in all.
     received: u64,
     granted: u64,
@@ -129,6 +134,10 @@ pub(crate) struct Posted {
     pub(crate) is_broken: bool,
     /// Whether the last send asks for more credits.
     pub(crate) asks: bool,
+    /// Sends whose bytes went with the request.
+    pub(crate) inline: usize,
+    /// Whether sends wait for credits now, and did not before.
+    pub(crate) is_stalled: bool,
 }
 
 /// What a completion means.
@@ -177,13 +186,15 @@ impl Link {
             done_at: now,
             owes: None,
             is_suspect: false,
-            is_proved: false,
+            answers_elsewhere: false,
             posted_at: now,
             sends: 0,
             answered: (0, 0),
             known: Known::default(),
             from_heads: Known::default(),
             from_page: Known::default(),
+            heard_at: None,
+            is_stalled: false,
             received: 0,
             proofs: Proofs::default(),
             recalls: 0,
@@ -297,15 +308,20 @@ impl Link {
             pool.write_head(frame, &head);
             result.asks |= wants_more;
             let body = frame.body.as_ref().map(|body| &body.place);
+            let frame_is_short = frame.body.is_none();
             let own = (&**memory, place.0, place.1);
             if self.poster.send(number, own, body, reports).is_err() {
                 result.is_broken = true;
                 break;
             }
+            let goes_along = frame_is_short && place.1 <= self.poster.pair().inline();
+            result.inline += usize::from(goes_along);
             outbox.step();
             (prepared, result.messages) = (prepared + 1, result.messages + messages);
             (self.told.0, self.told.1) = (self.consumed, self.granted);
         }
+        let stalls = self.credits() == 0 && outbox.waits();
+        result.is_stalled = stalls && !std::mem::replace(&mut self.is_stalled, stalls);
         if prepared > 0 {
             self.poster.signal_last();
             self.reports = self.posted;
@@ -507,6 +523,18 @@ impl Link {
         Some(owes.age)
     }
 
+    /// What is known of the connection, but for what waits to be posted.
+    pub(crate) fn report(&self, now: Time) -> RailReport {
+        let is_owed = self.reports > self.done;
+        RailReport {
+            heard_ago: self.heard_at.map(|at| now.since(at)),
+            acked_ago: (self.done > 0).then(|| now.since(self.done_at)),
+            waiting: self.owes.filter(|_| is_owed).map(|owes| owes.age),
+            oldest: is_owed.then_some((self.done + 1) as u32),
+            ..RailReport::default()
+        }
+    }
+
     /// Whether nothing was posted for this long, and nothing is awaited.
     pub(crate) fn is_idle_since(&self, now: Time, keep_alive: Duration) -> bool {
         self.state == State::Up && self.reports <= self.done && now >= self.posted_at + keep_alive
@@ -550,7 +578,9 @@ impl Link {
         head: &Head,
         accepted: u64,
         slots: &mut Slots,
+        now: Time,
     ) -> Result<bool, Impossible> {
+        self.heard_at = Some(now);
         if self.received == self.granted {
             return Err(Impossible);
         }
@@ -584,14 +614,15 @@ impl Link {
         self.promised() * 2 <= self.target
     }
 
-    /// Grants what there is, up to the target. What a new connection begins with is left for that.
-    pub(crate) fn grant(&mut self, slots: &mut Slots) {
+    /// Grants what there is, up to the target; returns how many credits. What a new connection begins with is left for that.
+    pub(crate) fn grant(&mut self, slots: &mut Slots) -> u64 {
         let (has, free) = (self.promised(), slots.unpromised());
         let spared = free.saturating_sub(FIRST_CREDITS);
         let most = spared.max(free.min(FIRST_CREDITS.saturating_sub(has)));
         let more = self.target.saturating_sub(has).min(most);
         self.granted += more as u64;
         slots.promise(more);
+        more as u64
     }
 
     /// Whether the peer knows everything.

@@ -129,6 +129,11 @@ impl Mail {
         self.is_broken |= !self.queue.announce(&self.handles, counts);
     }
 
+    /// Asks for one event when a frame comes.
+    pub(crate) fn arm(&self) {
+        self.pair.received().arm();
+    }
+
     /// Whether a frame has come, or something is wrong.
     #[inline]
     pub(crate) fn receive(&mut self, mut each: impl FnMut(&From, &[u8])) {

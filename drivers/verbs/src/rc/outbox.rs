@@ -119,6 +119,11 @@ impl Outbox {
         self.posted < self.frames.len()
     }
 
+    /// Sends that are kept: not posted, or not known to be taken.
+    pub(crate) fn kept(&self) -> usize {
+        self.frames.len()
+    }
+
     /// Whether nothing is kept.
     pub(crate) fn is_empty(&self) -> bool {
         self.frames.is_empty()

@@ -1,6 +1,7 @@
 //! The rail: connections, what makes them, and the contracts.
 
 use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::{Kind, Place};
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
+use doorbell_inet::system_error;
 
 use super::connector::Connector;
 use super::core::{Core, RcStats, Sizes, Stage};
@@ -27,7 +29,7 @@ use crate::error::VerbsError;
 use crate::sys::{Channel, Domain};
 use crate::ud::ESTIMATE;
 use crate::ud::open::{Source, find};
-use crate::watch::{Needs, PortWatch};
+use crate::watch::{Needs, PortWatch, wake_set};
 use crate::ways::Marks;
 
 /// Longest head of a message.
@@ -44,6 +46,8 @@ pub struct RcRail {
     pub(crate) core: Core,
     pub(crate) connector: Connector,
     pub(crate) watch: PortWatch,
+    /// Readable when there is something to do.
+    wake: OwnedFd,
     /// When its queues were made anew.
     renewed: Option<Time>,
     /// Its device has failed, or is gone.
@@ -91,12 +95,15 @@ impl RcRail {
             mtu: None,
         };
         let watch = PortWatch::new(source.tree.clone(), &found.file, found.port, needs);
+        let wake = wake_set(&channel, &found.open, connector.ways())
+            .map_err(|error| system_error(name, "make an epoll set", error.into()))?;
         Ok(Self {
             name: name.clone(),
             capabilities: capabilities(&core.sizes),
             core,
             connector,
             watch,
+            wake,
             renewed: None,
             is_over: false,
             is_closing: false,
@@ -124,7 +131,12 @@ impl RcRail {
     /// The totals so far.
     #[must_use]
     pub fn stats(&self) -> RcStats {
-        self.core.stats
+        let regions = &self.core.regions;
+        RcStats {
+            registrations: regions.made,
+            registered_bytes: regions.bytes,
+            ..self.core.stats
+        }
     }
 
     /// Describes what the rail uses: the link, the MTU, the GIDs by rank, the partition.
@@ -363,12 +375,27 @@ impl Rail for RcRail {
         Some(other.map_or(own, |other| own.min(other)))
     }
 
-    /// The owner goes on polling: the descriptor comes with the rail's events.
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {
-        Ok(Armed::Ready)
+        let mut is_busy = self.core.arm();
+        if !self.is_over {
+            self.connector.arm();
+            // What came before raises no event.
+            let now = self.core.now;
+            if self.connector.progress(&mut self.core, now).is_err() {
+                self.fail();
+            }
+            is_busy |= !self.core.events.is_empty();
+        }
+        Ok(if is_busy {
+            Armed::Ready
+        } else {
+            Armed::Sleep(self.wake.as_fd())
+        })
     }
 
-    fn disarm(&mut self) {}
+    fn disarm(&mut self) {
+        self.core.disarm();
+    }
 
     fn poll_cost(&self) -> PollCost {
         PollCost::Memory
@@ -509,8 +536,11 @@ impl Message for RcRail {
         self.core.on_proof(peer.0);
     }
 
-    fn report(&self, _: PeerIndex) -> RailReport {
-        RailReport::default()
+    fn report(&self, peer: PeerIndex) -> RailReport {
+        RailReport {
+            link: Some(self.is_link_up()),
+            ..self.core.report_of(peer.0)
+        }
     }
 
     fn expose(&mut self, _: Exposure, _: Access, _: Option<PeerIndex>) -> Result<Remote, Refused> {

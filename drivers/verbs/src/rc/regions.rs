@@ -15,7 +15,9 @@ pub(crate) struct Regions {
     /// `None` when the device is gone.
     domain: Option<Arc<Domain>>,
     list: Vec<Arc<Registered>>,
+    /// Registrations made, and their bytes.
     pub(crate) made: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Regions {
@@ -24,6 +26,7 @@ impl Regions {
             domain: Some(Arc::clone(domain)),
             list: Vec::with_capacity(MOST + 1),
             made: 0,
+            bytes: 0,
         }
     }
 
@@ -53,6 +56,7 @@ impl Regions {
     fn register(&mut self, slice: &RegionSlice) -> Option<Arc<Registered>> {
         let made = Registered::new(self.domain.as_ref()?, slice.region()).ok()?;
         self.made += 1;
+        self.bytes += made.memory().len() as u64;
         self.list.push(Arc::clone(&made));
         if self.list.len() > MOST {
             self.list.remove(0);

@@ -17,9 +17,8 @@ use doorbell_fabric::pairs::{Kind, Place};
 use doorbell_fabric::rail::{Armed, PollCost, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_inet::{PeerNumbers, frame_capabilities, put_peer, system_error};
-use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::open::{self, Parts};
+use super::open;
 use super::rx::{ReceiveCounts, UdRx};
 use super::tx::{SendCounts, To, UdTx};
 use crate::address::PortAddress;
@@ -27,7 +26,7 @@ use crate::config::VerbsConfig;
 use crate::name::Service;
 use crate::source::{From, Source};
 use crate::sys::{Channel, DatagramPair, Open};
-use crate::watch::{Needs, PortWatch};
+use crate::watch::{Needs, PortWatch, wake_set};
 use crate::ways::{Marks, Ways};
 
 /// The kind of the rail's name and of its addresses.
@@ -136,8 +135,8 @@ impl UdRail {
             traffic_class: config.traffic_class,
         };
         let ways = Ways::new(&parts.domain, &parts.port, marks);
-        let wake =
-            wake_set(&parts, &ways).map_err(|error| system_error(name, "make an epoll set", error.into()))?;
+        let wake = wake_set(&parts.channel, &parts.open, &ways)
+            .map_err(|error| system_error(name, "make an epoll set", error.into()))?;
         let needs = Needs {
             gid_index: config.gid_index,
             gids: ways.own().to_vec(),
@@ -339,18 +338,6 @@ impl UdRail {
         self.numbers = PeerNumbers::default();
         self.device = None;
     }
-}
-
-/// A set that is readable when there is something to do.
-fn wake_set(parts: &Parts, ways: &Ways) -> Result<OwnedFd, rustix::io::Errno> {
-    let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let data = EventData::new_u64(0);
-    epoll::add(&set, parts.channel.fd(), data, EventFlags::IN)?;
-    epoll::add(&set, parts.open.events(), data, EventFlags::IN)?;
-    if let Some(news) = ways.news() {
-        epoll::add(&set, news, data, EventFlags::IN)?;
-    }
-    Ok(set)
 }
 
 impl fmt::Debug for UdRail {

@@ -6,6 +6,7 @@ mod credits;
 mod device;
 mod limits;
 mod path;
+mod sleep;
 mod time;
 
 use std::time::Duration;
