@@ -27,6 +27,7 @@
 //! | [`acm_mad`] | a resolver of addresses, by all hosts on its network | questions end once, by their bound; tables are bounded; without the key nothing is learned |
 //! | [`verbs_contact`] | two contacts of rails over connections, by an attacker between them | both ends report one life; in the end there is one connection |
 //! | [`verbs_address`] | the reader of what rails over queue pairs publish | what is accepted is written as it was read |
+//! | [`verbs_sends`] | one end of a reliable connection, by the peer: heads, coalesced messages, counters | what is accepted was granted and is read as it was written; no counter is believed that cannot be |
 //! | [`hotel`] | the timers, by their owner | they do what a plain model does |
 #![forbid(unsafe_code)]
 
@@ -54,6 +55,7 @@ pub mod portals_ni;
 mod script;
 pub mod verbs_address;
 pub mod verbs_contact;
+pub mod verbs_sends;
 pub mod vic;
 mod wire;
 pub mod xdp_receive;

@@ -3,6 +3,8 @@
 mod connector;
 mod core;
 mod device;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod head;
 mod hello;
 mod housekeeping;
