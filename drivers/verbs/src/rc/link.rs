@@ -603,6 +603,20 @@ impl Link {
         self.known.head(&mut self.from_heads, head, accepted, self.sends)
     }
 
+    /// Credits that the peer was granted in all.
+    #[cfg(test)]
+    pub(crate) fn granted(&self) -> u64 {
+        self.granted
+    }
+
+    /// Adds to a word of our counter page, as if the peer had.
+    #[cfg(test)]
+    pub(crate) fn lie_in_page(&self, at: usize, more: i64) {
+        let memory = self.page.memory();
+        let now = u64::from_le_bytes(memory.as_shared().read(at).unwrap());
+        memory.write(at, &now.wrapping_add_signed(more).to_le_bytes());
+    }
+
     /// Sends that the peer may still make.
     pub(crate) fn promised(&self) -> usize {
         (self.granted - self.received) as usize

@@ -96,6 +96,8 @@ struct Dev {
     is_held: bool,
     /// Datagrams that it sends are lost.
     is_mute: bool,
+    /// What every poll answers, which is not true.
+    answers_polls: Option<c_int>,
 }
 
 /// A queue pair's requests.
@@ -248,6 +250,7 @@ pub(crate) fn library(spec: Spec) -> Library {
         faults: Vec::new(),
         is_held: false,
         is_mute: false,
+        answers_polls: None,
     });
     Library {
         file: PathBuf::from("model"),
@@ -374,13 +377,31 @@ pub(crate) fn lie(name: &str, completion: Wc) {
         .for_each(|queue| world.complete(queue, completion));
 }
 
-/// Puts a completion into the queue of a device's first queue pair that receives.
+/// Puts a completion into the queue of what a device's reliable queue pairs receive.
 pub(crate) fn lie_received(name: &str, completion: Wc) {
     let mut world = world();
-    let queue = world.pairs.values().find(|pair| pair.device == name);
-    let queue = queue.expect("a pair of the device").received;
+    let is_it = |pair: &&Pair| pair.device == name && pair.reliable.is_some();
+    let queue = world
+        .pairs
+        .values()
+        .find(is_it)
+        .expect("a reliable pair")
+        .received;
     world.uses(name, completion.wr_id);
     world.complete(queue, completion);
+}
+
+/// Puts a completion into the queue of what a device's reliable queue pairs send.
+pub(crate) fn lie_sent(name: &str, completion: Wc) {
+    let mut world = world();
+    let is_it = |pair: &&Pair| pair.device == name && pair.reliable.is_some();
+    let queue = world.pairs.values().find(is_it).expect("a reliable pair").send;
+    world.complete(queue, completion);
+}
+
+/// Has every poll of a device's queues answer this number, or the truth.
+pub(crate) fn answer_polls(name: &str, answer: Option<c_int>) {
+    world().device(name).answers_polls = answer;
 }
 
 thread_local! {
@@ -790,6 +811,11 @@ unsafe extern "C" fn ack_cq_events(_: *mut Cq, _: c_uint) {}
 unsafe extern "C" fn poll_cq(cq: *mut Cq, most: c_int, into: *mut Wc) -> c_int {
     let _own = Own::count();
     let mut world = world();
+    // SAFETY: a queue of the model.
+    let device = unsafe { name_of((*cq).context) };
+    if let Some(answer) = world.device(&device).answers_polls {
+        return answer;
+    }
     let queue = world
         .queues
         .get_mut(&(cq as usize))

@@ -4,6 +4,7 @@ mod allocations;
 mod contract_of_failure;
 mod credits;
 mod device;
+mod lies;
 mod limits;
 mod path;
 mod sleep;
