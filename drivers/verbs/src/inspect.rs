@@ -10,6 +10,7 @@ use crate::discover;
 use crate::error::VerbsError;
 use crate::gid::{Gid, Ranked};
 use crate::ports::{self, Port, Tree};
+use crate::rc;
 use crate::sys::{Library, Open};
 use crate::ud;
 
@@ -80,8 +81,10 @@ pub struct PortFacts {
     pub partition: Option<(u16, u16)>,
     /// The table of GIDs, by rank.
     pub gids: Ranked,
-    /// Bytes of locked memory that a rail needs.
+    /// Bytes of locked memory that a rail of datagrams needs.
     pub locked: usize,
+    /// Bytes of locked memory that a rail of reliable connections needs.
+    pub locked_by_connections: usize,
     /// Why its state lets nothing pass.
     pub down: Option<Fault>,
     /// Why it has no partition.
@@ -191,6 +194,7 @@ fn port_facts(port: Port, config: &VerbsConfig) -> PortFacts {
         mtu: port.mtu(),
         partition: port.partition,
         locked: ud::locked(config, port.mtu().unwrap_or(0)),
+        locked_by_connections: rc::locked(config, port.mtu().unwrap_or(0)),
         down: port.reason_of_state().map(Fault::of),
         no_partition: port.reason_of_partition().map(Fault::of),
         no_gid: port.reason_of_gids().map(Fault::of),
@@ -238,6 +242,11 @@ mod tests {
         assert!(port.down.is_some() && port.no_gid.is_none() && port.no_partition.is_none());
         assert_eq!(port.gids.usable.len(), 1);
         assert!(port.locked > 1 << 20, "{}", port.locked);
+        assert!(
+            port.locked_by_connections > port.locked,
+            "{}",
+            port.locked_by_connections
+        );
         assert!(
             inspector
                 .port("inspected0", 2)

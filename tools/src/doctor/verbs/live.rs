@@ -38,6 +38,8 @@ pub(super) fn steps(
 ) -> Link {
     let mut rail = queues(walk, at, config)?;
     frames_pass(walk, &mut rail)?;
+    // Its memory would count against the limit while rails of connections are opened.
+    drop(rail);
     match at.service {
         Service::Connections => connections::steps(walk, at, config)?,
         Service::Datagrams => walk.not_applicable("connection", "the rail carries datagrams"),
@@ -46,7 +48,10 @@ pub(super) fn steps(
     loss(walk, at);
     flow_control(walk, facts);
     match towards {
-        Some(towards) => peer::steps(walk, at, facts, &mut rail, towards),
+        Some(towards) => {
+            let mut rail = datagrams(walk, at, config)?;
+            peer::steps(walk, at, facts, &mut rail, towards)
+        }
         None => {
             walk.not_applicable("peer", "none is named: `--peer ADDRESS` checks the path to one");
             Ok(())
@@ -54,11 +59,16 @@ pub(super) fn steps(
     }
 }
 
-fn queues(walk: &mut Walk, at: &At<'_>, config: &VerbsConfig) -> Result<UdRail, Ended> {
-    // A rail of connections has a queue pair of datagrams, too, by which it finds its peers.
+/// Opens the datagrams of the port: a rail of connections has a queue pair of datagrams, too, by which it
+/// finds its peers.
+fn datagrams(walk: &mut Walk, at: &At<'_>, config: &VerbsConfig) -> Result<UdRail, Ended> {
     let name = format!("verbs:{}:{}:ud", at.device, at.port).parse();
     let rail = name.and_then(|name| UdRail::open(&name, config));
-    let rail = rail.map_err(|error| refused(walk, "queues", &error))?;
+    rail.map_err(|error| refused(walk, "queues", &error))
+}
+
+fn queues(walk: &mut Walk, at: &At<'_>, config: &VerbsConfig) -> Result<UdRail, Ended> {
+    let rail = datagrams(walk, at, config)?;
     let [wanted, granted] = rail.queues();
     let saw = format!(
         "{} sends, {} receives and {} bytes inline were requested, and {}, {} and {} granted",

@@ -3,7 +3,7 @@
 use doorbell_fabric::gid::{FULL_MEMBER, Link as LinkLayer};
 use doorbell_verbs::gid::Entry;
 use doorbell_verbs::inspect::PortFacts;
-use doorbell_verbs::name_error;
+use doorbell_verbs::{Service, name_error};
 
 use super::{At, Ended, Facts, Fix, Link, Stack, Walk, fault, machine};
 use crate::doctor::memlock;
@@ -60,7 +60,11 @@ pub(super) fn steps(walk: &mut Walk, at: &At<'_>, stack: &impl Stack) -> Result<
     partition(walk, &port)?;
     gids(walk, &port)?;
     mtu(walk, at, &port)?;
-    memlock::step(walk, at.system, port.locked as u64)?;
+    let locked = match at.service {
+        Service::Connections => port.locked_by_connections,
+        Service::Datagrams => port.locked,
+    };
+    memlock::step(walk, at.system, locked as u64)?;
     fork(walk, at);
     Ok(Facts { device, port })
 }

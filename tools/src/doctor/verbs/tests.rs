@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use doorbell_fabric::error::RailError;
 use doorbell_fabric::gid::{Kind, Link as LinkLayer, Published};
 use doorbell_fabric::name::RailName;
 use doorbell_verbs::gid::{Entry, Gid, rank};
 use doorbell_verbs::inspect::{DeviceFacts, Fault, LibraryFacts, PortFacts};
 
+use super::connections::{self, Failed};
 use super::{At, Facts, PortName, Service, Stack, before_queues, live, refused, tree};
 use crate::doctor::chain::{Chain, Is, Step, Verdict, Walk};
 use crate::doctor::firewall::{Fate, Way};
@@ -62,6 +64,7 @@ impl Made {
                 partition: Some((0, 0xffff)),
                 gids: rank(vec![entry([10, 0, 0, 1], 1), entry([10, 0, 0, 2], 2)]),
                 locked: 2 << 20,
+                locked_by_connections: 6 << 20,
                 down: None,
                 no_partition: None,
                 no_gid: None,
@@ -457,6 +460,8 @@ fn locked_memory_and_fork_are_judged_by_the_machine() {
     .limits("65536", "65536");
     let locked = broken(with(&fake, Made::new()), "memlock");
     assert!(locked.saw.contains("2.0 MiB needed"), "{locked:?}");
+    let connections = broken(walked(&fake, Ok(Made::new()), "verbs:rxe0:1"), "memlock");
+    assert!(connections.saw.contains("6.0 MiB needed"), "{connections:?}");
     let fake = machine();
     assert_eq!(step(&with(&fake, Made::new()), "fork").is, Is::Ok);
     fake.file("/proc/sys/kernel/osrelease", "5.10.0-30-amd64");
@@ -480,6 +485,26 @@ fn tried(fake: &Fake, steps: impl FnOnce(&mut Walk, &At<'_>)) -> Step {
         Ok(())
     });
     chain.steps.into_iter().next_back().unwrap()
+}
+
+#[test]
+fn a_second_rail_that_does_not_open_leaves_connections_unknown() {
+    let of = |failed: fn(RailError) -> Failed| {
+        let refused = RailError::Unusable {
+            rail: "verbs:rxe0:1".to_owned(),
+            reason: "ibv_reg_mr of rxe0 failed".to_owned(),
+            remedy: "raise the limit".to_owned(),
+        };
+        tried(&machine(), |walk, _| {
+            drop(connections::judged(walk, Err(failed(refused))))
+        })
+    };
+    let second = of(Failed::Second);
+    assert!(
+        second.is == Is::Unknown && second.saw.contains("ibv_reg_mr"),
+        "{second:?}"
+    );
+    assert_eq!(of(Failed::Refused).is, Is::Broken);
 }
 
 #[test]
