@@ -206,3 +206,28 @@ fn is_gone(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     stat.is_empty() || !stat.contains("(sleep)")
 }
+
+#[test]
+fn lanes_that_are_led_end_soon_after_the_first() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let nursery = Nursery::new().unwrap();
+    let files = [(); 3].map(|()| tempfile::NamedTempFile::new().unwrap());
+    let lanes = ["sleep 0.2; exit 3", "sleep 0.4; exit 4", "sleep 3024"];
+    let lanes = lanes
+        .iter()
+        .zip(&files)
+        .map(|(script, file)| lane(script, file))
+        .collect();
+    let began = Instant::now();
+    let bounds = (Duration::from_secs(600), Duration::from_secs(2));
+    let ended = nursery.led(lanes, bounds, &mut |_| {}).unwrap();
+    let codes = ended.iter().map(|ended| match ended {
+        Ended::Exit(status) => status.code(),
+        Ended::TimedOut => None,
+    });
+    assert_eq!(codes.collect::<Vec<_>>(), [Some(3), Some(4), None]);
+    assert!(
+        began.elapsed() < Duration::from_secs(60),
+        "the third is not waited for"
+    );
+}

@@ -9,6 +9,7 @@ use super::beside::{self, Folder};
 use super::capture;
 use super::first_root::{self, KernelFiles, Run};
 use super::images::{Image, Images};
+use super::measure::{self, Ratio};
 use super::programs::{Finished, Programs};
 use super::qemu::{self, Accelerator, Machine};
 use super::scenarios::{Guest, SCENARIOS, Scenario};
@@ -31,6 +32,9 @@ pub(crate) struct Verdict {
     /// What could not be checked here, and why.
     #[serde(default)]
     pub(crate) skipped: Vec<String>,
+    /// What it measured, compared.
+    #[serde(default)]
+    pub(crate) ratios: Vec<Ratio>,
     /// Why the guest as a whole failed, if it did.
     pub(crate) failure: Option<String>,
     /// What failed when it was booted the first time, where it was booted again for that.
@@ -141,6 +145,9 @@ impl Boots<'_> {
             checks.extend(own.into_iter().map(|check| check.of(machine.name)));
             failed = failed.or(failure.map(|failure| verdict::of(machine.name, failure)));
         }
+        let ratios = said
+            .first()
+            .map(|said| measure::compare(guest.compared, &said.text));
         let mut consoles = said.into_iter().map(|said| said.log);
         Ok(Verdict {
             scenario: scenario.name.to_owned(),
@@ -149,6 +156,7 @@ impl Boots<'_> {
             seconds: begun.elapsed().as_secs_f64(),
             checks,
             skipped,
+            ratios: ratios.unwrap_or_default(),
             failure: failed,
             before: Vec::new(),
             console: consoles.next().unwrap_or_default(),

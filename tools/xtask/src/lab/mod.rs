@@ -14,6 +14,7 @@
 //! | `modules`, `cpio`, `first_root` | what the guest's kernel unpacks |
 //! | `qemu`, `boot`, `verdict` | running it, and what came out |
 //! | `beside` | programs of this machine that run as long as a guest does |
+//! | `measure` | what guests measured, compared |
 //! | `capture` | what the dissector makes of captures that came out |
 //! | `programs`, `stop` | programs with limits; reasons to stop |
 
@@ -25,6 +26,7 @@ mod cpio;
 mod first_root;
 mod host;
 mod images;
+mod measure;
 mod modules;
 mod programs;
 mod qemu;
@@ -59,7 +61,8 @@ Examples:
   cargo xtask lab
   cargo xtask lab --list
   cargo xtask lab --short --again 1
-  cargo xtask lab xdp-zero-copy --guest igb --json target/lab.json";
+  cargo xtask lab xdp-zero-copy --guest igb --json target/lab.json
+  cargo xtask lab verbs --measure --json target/measured.json";
 
 /// The environment variable with the folder of the cache.
 const CACHE: &str = "XTASK_LAB_CACHE";
@@ -68,7 +71,7 @@ const SCHEMA: &str = "doorbell.lab/1";
 /// How long a program may take to print its version.
 const QUESTION: Duration = Duration::from_secs(20);
 
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
     /// Run only these scenarios
     #[arg(value_name = "SCENARIO")]
@@ -80,6 +83,10 @@ pub(crate) struct Options {
     /// fewer messages
     #[arg(long)]
     short: bool,
+    /// Run the guests that measure, and no others, and compare: ratios, which no check depends on; with a program
+    /// that is built to be quick
+    #[arg(long)]
+    measure: bool,
     /// Boot a guest that failed again, at most N times, and judge the last; earlier failures are printed
     #[arg(long, value_name = "N", default_value_t = 0)]
     again: u32,
@@ -125,7 +132,7 @@ pub(crate) struct Report {
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Error> {
     let chosen = choose(&options.scenarios)?;
     if options.list {
-        print!("{}", list(&chosen, options.short));
+        print!("{}", list(&chosen, options));
         return Ok(true);
     }
     let quiet = options.json.as_deref() == Some(Path::new("-"));
@@ -162,11 +169,25 @@ fn choose(names: &[String]) -> Result<Vec<&'static Scenario>, Error> {
     names.iter().map(find).collect()
 }
 
-fn list(chosen: &[&Scenario], short: bool) -> String {
+/// Whether a guest is among those that run.
+fn is_wanted(guest: &scenarios::Guest, options: &Options) -> bool {
+    let is_named = options
+        .guest
+        .as_deref()
+        .is_none_or(|part| guest.name.contains(part));
+    let measures = !guest.compared.is_empty();
+    is_named && measures == options.measure && (guest.short || !options.short)
+}
+
+fn list(chosen: &[&Scenario], options: &Options) -> String {
     let mut text = String::new();
     for scenario in chosen {
-        text += &format!("{}: {}\n", scenario.name, scenario.about);
-        for guest in scenario.guests.iter().filter(|guest| guest.short || !short) {
+        let guests = scenario.guests.iter();
+        let guests: Vec<_> = guests.filter(|guest| is_wanted(guest, options)).collect();
+        if !guests.is_empty() {
+            text += &format!("{}: {}\n", scenario.name, scenario.about);
+        }
+        for guest in guests {
             text += &format!("    {}\n", guest.name);
         }
     }
@@ -208,8 +229,7 @@ fn all(
         short: options.short,
         set: &options.set,
     };
-    let named = |name: &str| options.guest.as_deref().is_none_or(|part| name.contains(part));
-    let wanted = |guest: &&scenarios::Guest| named(guest.name) && (guest.short || !options.short);
+    let wanted = |guest: &&scenarios::Guest| is_wanted(guest, options);
     let mut first = true;
     for scenario in chosen {
         for guest in scenario.guests.iter().filter(wanted) {
@@ -355,6 +375,7 @@ fn summary(verdict: &Verdict) -> String {
     for skipped in &verdict.skipped {
         text += &format!("    skipped {skipped}\n");
     }
+    text += &measure::lines(&verdict.ratios);
     for before in &verdict.before {
         text += &format!("    note    booted again, because the first time this failed: {before}\n");
     }
@@ -394,7 +415,15 @@ mod tests {
             "{error}"
         );
         assert_eq!(choose(&[]).unwrap().len(), SCENARIOS.len());
-        assert!(list(&choose(&["xdp-zero-copy".to_owned()]).unwrap(), false).contains("igb"));
+        let listed = |measure| {
+            let options = Options {
+                measure,
+                ..Options::default()
+            };
+            list(&choose(&[]).unwrap(), &options)
+        };
+        assert!(listed(false).contains("igb") && !listed(false).contains("measured"));
+        assert!(!listed(true).contains("igb") && listed(true).contains("measured"));
     }
 
     #[test]
@@ -410,6 +439,7 @@ mod tests {
             }],
             skipped: Vec::new(),
             before: Vec::new(),
+            ratios: Vec::new(),
             failure: None,
             console: PathBuf::from("/x/g.log"),
             others: vec![PathBuf::from("/x/g-b.log")],

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::images::{Kernel, Qemu, Set};
+use super::measure::{Comparison, Goal};
 
 /// Something that is proved in guests.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(super) struct Guest {
     pub(super) beside: &'static [Beside],
     /// Captures that it brings out, which the dissector has to understand.
     pub(super) captures: &'static [&'static str],
+    /// What it measures and what that is compared with: it runs with `--measure`, and else not.
+    pub(super) compared: &'static [Comparison],
     /// What it finds set otherwise with `--short`.
     pub(super) shortened: &'static [(&'static str, &'static str)],
     /// Whether `--short` has it, too.
@@ -270,18 +273,11 @@ const VERBS: Scenario = Scenario {
         Guest {
             name: "two hosts, Linux 6.12",
             devices: THREE_WIRES,
-            others: &[Other {
-                name: "b",
-                devices: THREE_WIRES_OTHER,
-                script: concat!(
-                    include_str!("guest/verbs-common.sh"),
-                    include_str!("guest/verbs-other.sh")
-                ),
-                settings: &[],
-            }],
+            others: OTHER_HOST,
             script: concat!(
                 include_str!("guest/verbs-common.sh"),
                 include_str!("guest/verbs-wire.sh"),
+                include_str!("guest/verbs-wires.sh"),
                 include_str!("guest/verbs-between.sh")
             ),
             ..SOFT_ROCE
@@ -295,8 +291,34 @@ const VERBS: Scenario = Scenario {
             script: concat!(
                 include_str!("guest/verbs-common.sh"),
                 include_str!("guest/verbs-namespaces.sh"),
+                include_str!("guest/verbs-wires.sh"),
                 include_str!("guest/verbs-between.sh")
             ),
+            ..SOFT_ROCE
+        },
+        Guest {
+            name: "measured on one host, Linux 6.12",
+            settings: &[KINDS, ("TURNS", "5"), ("MORE", "yes")],
+            script: concat!(
+                include_str!("guest/verbs-common.sh"),
+                include_str!("guest/verbs-alone.sh"),
+                include_str!("guest/verbs-measure.sh")
+            ),
+            compared: BESIDE_OTHERS,
+            ..SOFT_ROCE
+        },
+        Guest {
+            name: "measured between two hosts, Linux 6.12",
+            devices: THREE_WIRES,
+            others: OTHER_HOST,
+            settings: &[KINDS, ("TURNS", "5"), ("MORE", "")],
+            script: concat!(
+                include_str!("guest/verbs-common.sh"),
+                include_str!("guest/verbs-wire.sh"),
+                include_str!("guest/verbs-wires.sh"),
+                include_str!("guest/verbs-measure.sh")
+            ),
+            compared: BESIDE_OTHERS_BETWEEN,
             ..SOFT_ROCE
         },
     ],
@@ -313,8 +335,169 @@ const SOFT_ROCE: Guest = Guest {
     ..XDP
 };
 
+const OTHER_HOST: &[Other] = &[Other {
+    name: "b",
+    devices: THREE_WIRES_OTHER,
+    script: concat!(
+        include_str!("guest/verbs-common.sh"),
+        include_str!("guest/verbs-other.sh")
+    ),
+    settings: &[],
+}];
+
+/// What is compared over a soft-RoCE device.
+const BESIDE_OTHERS: &[Comparison] = &[
+    time(
+        "64 B to and fro, RC, typical",
+        "rc.doorbell.typical",
+        &["rc.ib_send_lat.typical"],
+        1.25,
+    ),
+    time(
+        "64 B to and fro, RC, least",
+        "rc.doorbell.min",
+        &["rc.ib_send_lat.min"],
+        1.25,
+    ),
+    time(
+        "64 B to and fro, RC, beside UCX",
+        "rc.doorbell.typical",
+        &["rc.ucx.typical"],
+        1.0,
+    ),
+    time(
+        "64 B to and fro, UD, typical",
+        "ud.doorbell.typical",
+        &["ud.ib_send_lat.typical"],
+        1.25,
+    ),
+    time(
+        "64 B to and fro, UD, least",
+        "ud.doorbell.min",
+        &["ud.ib_send_lat.min"],
+        1.25,
+    ),
+    time(
+        "64 B to and fro, UD, beside UCX",
+        "ud.doorbell.typical",
+        &["ud.ucx.typical"],
+        1.0,
+    ),
+    time(
+        "8 B put and its completion, RC",
+        "rc.doorbell.put",
+        &["write"],
+        1.25,
+    ),
+    time(
+        "8 B put and its completion, UD",
+        "ud.doorbell.put",
+        &["write"],
+        1.25,
+    ),
+    bandwidth("1 MiB stream, RC", "rc.doorbell.stream", &["read_bw"], 0.95),
+    bandwidth(
+        "1 MiB stream, RC, beside UCX",
+        "rc.doorbell.stream",
+        &["rc.ucx.stream", "ud.ucx.stream"],
+        1.0,
+    ),
+    bandwidth("1 MiB stream, UD", "ud.doorbell.stream", &["read_bw"], 0.95),
+    bandwidth(
+        "1 MiB stream, UD, beside UCX",
+        "ud.doorbell.stream",
+        &["ud.ucx.stream"],
+        1.0,
+    ),
+    rate(
+        "64 B posted, 64 at a time, RC",
+        "rc.doorbell.rate",
+        &["rc.ucx.rate"],
+    ),
+    rate(
+        "64 B posted, 64 at a time, UD",
+        "ud.doorbell.rate",
+        &["ud.ucx.rate"],
+    ),
+];
+
+/// What is compared between two machines.
+const BESIDE_OTHERS_BETWEEN: &[Comparison] = &[
+    time(
+        "64 B to and fro, RC, typical",
+        "rc.doorbell.typical",
+        &["rc.ib_send_lat.typical"],
+        1.25,
+    ),
+    time(
+        "64 B to and fro, RC, least",
+        "rc.doorbell.min",
+        &["rc.ib_send_lat.min"],
+        1.25,
+    ),
+    time(
+        "64 B to and fro, UD, beside UCX",
+        "ud.doorbell.typical",
+        &["ud.ucx.typical"],
+        1.0,
+    ),
+    bandwidth("1 MiB stream, RC", "rc.doorbell.stream", &["read_bw"], 0.95),
+    bandwidth(
+        "1 MiB stream, RC, beside UCX",
+        "rc.doorbell.stream",
+        &["rc.ucx.stream", "ud.ucx.stream"],
+        1.0,
+    ),
+    bandwidth(
+        "1 MiB stream, UD, beside UCX",
+        "ud.doorbell.stream",
+        &["ud.ucx.stream"],
+        1.0,
+    ),
+];
+
+const fn time(
+    what: &'static str,
+    ours: &'static str,
+    bases: &'static [&'static str],
+    most: f64,
+) -> Comparison {
+    Comparison {
+        what,
+        ours,
+        bases,
+        unit: "µs",
+        goal: Goal::AtMost(most),
+    }
+}
+
+const fn bandwidth(
+    what: &'static str,
+    ours: &'static str,
+    bases: &'static [&'static str],
+    least: f64,
+) -> Comparison {
+    Comparison {
+        what,
+        ours,
+        bases,
+        unit: "MB/s",
+        goal: Goal::AtLeast(least),
+    }
+}
+
+const fn rate(what: &'static str, ours: &'static str, bases: &'static [&'static str]) -> Comparison {
+    Comparison {
+        what,
+        ours,
+        bases,
+        unit: "thousand/s",
+        goal: Goal::AtLeast(1.0),
+    }
+}
+
 /// The services of which each has its rails tried.
-const KINDS: (&str, &str) = ("KINDS", "ud");
+const KINDS: (&str, &str) = ("KINDS", "rc ud");
 
 const ROCE_MODULES: &[&str] = &[
     "virtio_net",
@@ -356,6 +539,7 @@ const XDP: Guest = Guest {
     memory_mib: 1024,
     script: include_str!("guest/xdp.sh"),
     settings: &[],
+    compared: &[],
     shortened: &[],
     beside: &[],
     captures: &[],
@@ -381,6 +565,7 @@ const IGB_VFS: Guest = Guest {
     memory_mib: 1024,
     script: "finish",
     settings: &[],
+    compared: &[],
     shortened: &[],
     beside: &[],
     captures: &[],
