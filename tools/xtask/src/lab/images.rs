@@ -50,8 +50,8 @@ const GUEST: [&str; 10] = [
     "xz-utils",
 ];
 
-/// What guests with RDMA devices run beside that: the library with its providers, tools and another stack that
-/// use them, and the firewall.
+/// What guests with RDMA devices run beside that: the library with its providers, tools and another stack
+/// that use them, and the firewall.
 const RDMA: [&str; 5] = [
     "ibverbs-providers",
     "ibverbs-utils",

@@ -1,6 +1,6 @@
 //! What a guest measured, compared: lines of figures on its console, and the table of what is compared with
-//! what. Times in an emulated machine mean nothing alone; the ratio of two programs on it shows where software
-//! is wasted.
+//! what. Times in an emulated machine mean nothing alone; the ratio of two programs on it shows where
+//! software is wasted.
 
 use std::collections::BTreeMap;
 
@@ -14,9 +14,9 @@ const DISTURBED: f64 = 2.0;
 /// What a ratio should be.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Goal {
-    /// A time, which should be at most so many times the base.
+    /// A time, and the most that its ratio to the base should be.
     AtMost(f64),
-    /// A rate, which should be at least so many times the base.
+    /// A rate, and the least that its ratio to the base should be.
     AtLeast(f64),
 }
 

@@ -83,7 +83,7 @@ pub(crate) struct Options {
     /// fewer messages
     #[arg(long)]
     short: bool,
-    /// Run the guests that measure, and no others, and compare: ratios, which no check depends on; with a program
+    /// Run the guests that measure, and no others, and print ratios, which no check depends on; name a program
     /// that is built to be quick
     #[arg(long)]
     measure: bool,

@@ -54,8 +54,8 @@ pub(super) struct Guest {
     pub(super) limit: Duration,
 }
 
-/// A machine that runs at the same time as a guest: all is as there but what is named here. When the guest has
-/// ended, it has half a minute to end, too.
+/// A machine that runs at the same time as a guest: all is as there but what is named here. When the guest
+/// has ended, it has half a minute to end, too.
 ///
 /// `@` in the devices of all of them is one folder, for the sockets of their wires.
 #[derive(Debug)]

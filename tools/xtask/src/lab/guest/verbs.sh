@@ -40,7 +40,7 @@ contract() {
     if [ $status = 0 ]; then ok "$kind, conformance: all of it"; else failed "$kind, conformance: all of it" "exit $status: $(tail -n 3 marks)"; fi
 }
 
-# A batch of sixteen is one system call, and receiving is none.
+# A batch of sixteen is one system call, and receiving is none; one for each 500 besides is housekeeping.
 calls() {
     if said=$(timeout 120 strace -f -o calls verbs-lab exchange $rail 2> marks); then
         ok "$kind, calls: every frame came whole"
@@ -53,7 +53,7 @@ calls() {
     writes=$(grep -c ' write(' steady)
     others=$(grep -vc ' write(' steady)
     says "$kind, calls: it came to its end" "$(< marks)" 'ends: 8000 frames'
-    if [ "$writes" -le 500 ]; then ok "$kind, calls: $writes writes for 8000 frames"; else failed "$kind, calls" "$writes writes: $(head -n 20 steady)"; fi
+    if [ "$writes" -le 516 ]; then ok "$kind, calls: $writes writes for 8000 frames"; else failed "$kind, calls" "$writes writes: $(head -n 20 steady)"; fi
     # Four turns of two rails, each with one look at its port.
     if [ "$others" -le 1000 ]; then ok "$kind, calls: $others others in eight turns"; else failed "$kind, calls" "$others others"; fi
 }
@@ -82,12 +82,13 @@ many() {
     check "$kind, 16 ranks: nothing is left" within 5 is_free rxe0
 }
 
+# streams SECONDS RAIL...: until the first rail carries it.
 streams() {
     local seconds=$1
     shift
     doorbell stream $(printf -- '--rail %s ' "$@") --verify --sizes 4Ki --seconds "$seconds" --no-reference > client.log 2>&1 &
     client=$!
-    within 40 running "$rail"
+    within 40 running "$1"
 }
 
 # quiet RAIL: next to nothing is sent over it.
@@ -125,7 +126,7 @@ failover_twice() {
 
 # With shared memory and the kernel's sockets beside it: shared memory breaks by itself after so many messages.
 failover_thrice() {
-    DOORBELL_FAULT_INJECT=shm:20000 streams 25 $rail shm udp:lo
+    DOORBELL_FAULT_INJECT=shm:1000 streams 30 shm $rail udp:lo
     check "$kind, three rails: shared memory has broken" within 30 quiet shm
     grows "$kind, three rails: over the port" $rail
     ip link set eth0 down
