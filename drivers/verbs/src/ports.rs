@@ -193,7 +193,7 @@ impl Port {
     /// same partition.
     ///
     /// # Errors
-    /// If the library cannot tell its state.
+    /// If the library cannot read the port's state.
     pub(crate) fn look_for(
         open: &Open,
         number: u8,

@@ -126,7 +126,7 @@ pub struct RcStats {
     pub granted: u64,
     /// Sends whose head asks for more credits.
     pub asked: u64,
-    /// Times that idle credits were asked back.
+    /// Times that idle credits were requested back.
     pub recalled: u64,
     /// Times that idle credits were given back.
     pub returned: u64,
@@ -142,7 +142,7 @@ pub struct RcStats {
     pub grown: u64,
     /// Times that few receives were left, and the limit was reached.
     pub at_limit: u64,
-    /// Times that the queues were made anew.
+    /// Times that the queues were made again.
     pub renewed: u64,
     /// Asynchronous events that mean nothing here.
     pub other_events: u64,

@@ -1,4 +1,4 @@
-//! What a rail's connections have of the device, to be let go of at once when it is gone, or made anew; and
+//! What a rail's connections have of the device, to be let go of at once when it is gone, or made again; and
 //! what the device's events mean for them.
 
 use std::sync::Arc;
@@ -87,7 +87,7 @@ impl Core {
         self.device = None;
     }
 
-    /// Makes the queues anew, after one of them has failed: it ends every connection.
+    /// Makes the queues again, after one of them has failed: it ends every connection.
     ///
     /// # Errors
     /// If the system refuses a step, or the device is gone.

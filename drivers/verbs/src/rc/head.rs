@@ -47,7 +47,7 @@ pub(crate) struct Counters {
     pub(crate) consumed: U64,
     /// As in [`Head`], but in 64 bits, so that each number is one word.
     pub(crate) granted: U64,
-    /// How often the writer has asked for credits that are not used.
+    /// How often the writer has requested credits that are not used.
     pub(crate) recalls: U64,
 }
 const _: () = assert!(size_of::<Counters>() == 24);

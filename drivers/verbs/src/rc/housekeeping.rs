@@ -1,5 +1,5 @@
 //! What is done for connections from time to time: those that owe completions are watched, idle ones are
-//! tried, credits that nobody uses are asked back. The cost follows from what is under way, and from a few
+//! tried, unused credits are requested back. The cost follows from what is under way, and from a few
 //! connections each time, not from how many peers there are.
 
 use std::time::Duration;

@@ -108,7 +108,7 @@ pub(crate) struct Link {
     granted: u64,
     target: usize,
     proofs: Proofs,
-    /// How often idle credits were asked back, and how much had arrived at the last time and look.
+    /// How often idle credits were requested back, and how much had arrived at the last time and look.
     recalls: u64,
     recalled: Option<u64>,
     seen: u64,
@@ -132,7 +132,7 @@ pub(crate) struct Posted {
     pub(crate) sends: usize,
     pub(crate) messages: usize,
     pub(crate) is_broken: bool,
-    /// Whether the last send asks for more credits.
+    /// Whether the last send requests more credits.
     pub(crate) asks: bool,
     /// Sends whose bytes went with the request.
     pub(crate) inline: usize,
@@ -411,7 +411,7 @@ impl Link {
         (self.consumed, self.granted, self.recalls)
     }
 
-    /// Gives idle credits back where the peer has asked for them: one is used for that, and a few stay.
+    /// Gives idle credits back where the peer has requested them: one is used for that, and a few stay.
     pub(crate) fn return_credits(&mut self, now: Time) -> Posted {
         let mut result = Posted::default();
         let (answered, request) = self.answered;
@@ -452,14 +452,14 @@ impl Link {
         result
     }
 
-    /// Whether credits can be asked back: nothing has arrived since the last look, there are many, and they
-    /// were not asked for since something arrived.
+    /// Whether credits can be requested back: nothing has arrived since the last look, there are many, and
+    /// they were not requested since something arrived.
     pub(crate) fn has_idle_credits(&mut self) -> bool {
         let is_idle = std::mem::replace(&mut self.seen, self.received) == self.received;
         is_idle && self.promised() > FIRST_CREDITS && self.recalled != Some(self.received)
     }
 
-    /// Asks for idle credits, when the counters are written next.
+    /// Requests idle credits, when the counters are written next.
     pub(crate) fn ask_back(&mut self) {
         self.recalled = Some(self.received);
         self.recalls += 1;

@@ -47,7 +47,7 @@ impl Pool {
         &self.bytes
     }
 
-    /// Its registration.
+    /// Returns its registration with the device.
     #[inline]
     pub(crate) fn memory(&self) -> Option<&Arc<Registered>> {
         self.memory.as_ref()

@@ -282,7 +282,7 @@ impl RcRail {
         }
     }
 
-    /// A queue has failed: all are made anew, once a minute.
+    /// A queue has failed: all are made again, once a minute.
     fn renew(&mut self, now: Time) {
         let is_again = self.renewed.is_some_and(|at| now < at + A_MINUTE);
         self.renewed = Some(now);

@@ -346,7 +346,7 @@ pub(crate) fn set_partitions(name: &str, partitions: &[u16]) {
     signal(device.async_fd);
 }
 
-/// Gives a port another MTU, by its number; no event tells it.
+/// Gives a port another MTU, by its number; no event reports it.
 pub(crate) fn set_mtu(name: &str, mtu: c_int) {
     world().device(name).spec.mtu = mtu;
 }

@@ -264,7 +264,7 @@ fn a_link_that_flaps_is_reported_twice_a_second_and_its_loss_at_once() {
         }
         reports.extend(Two::events(&mut two.a, at).into_iter().map(|kind| (at, kind)));
         let is_down = at % 400 < 200;
-        // It is told at most 20 ms later.
+        // It is reported at most 20 ms later.
         if is_down && at % 200 >= 40 {
             assert_eq!(reports.last().unwrap().1, EventKind::LinkDown, "at {at}");
         }

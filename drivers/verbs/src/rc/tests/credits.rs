@@ -1,4 +1,4 @@
-//! Credits: what is promised is posted, a sender that has more asks for more, and idle credits come back.
+//! Credits: what is promised is posted, a sender that has more requests more, and idle credits come back.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::rc::head::{Head, RETURNS};
 use crate::rc::rail::RcRail;
 use crate::sys::{Wc, model, numbers};
 
-/// Counts messages.
+/// Counts the messages that arrive.
 #[derive(Default)]
 pub(super) struct Count(pub(super) usize);
 
@@ -157,7 +157,7 @@ fn credits_given_back_that_were_never_granted_are_hostile() {
 
 #[test]
 fn a_slot_that_no_promise_stands_behind_is_posted_at_once() {
-    // Every slot that is posted is promised; then completions of nobody take some of them.
+    // Every slot that is posted is promised; then completions of no connection take some of them.
     let sizes = Sizes {
         receives: (32, 32),
         ..small()

@@ -29,7 +29,7 @@ fn a_peer_that_owes_completions_is_a_suspect_until_they_come() {
     let mut pair = connected();
     turns(&mut pair, 100);
     model::hold_requests(&device_of(&pair.a), true);
-    // Nobody sends: the connection is tried after half a second, and the try does not end.
+    // Neither end sends: the connection is tried after half a second, and the try does not end.
     turns(&mut pair, 480);
     assert_eq!(about_b(&pair), []);
     turns(&mut pair, 220);
@@ -105,7 +105,7 @@ fn an_owner_that_computed_for_long_takes_nobody_for_silent() {
 #[test]
 fn a_killed_process_is_noticed_by_one_that_only_receives() {
     let mut pair = connected();
-    // Its queue pairs are gone, and nobody says so.
+    // Its queue pairs are gone, and nothing reports it.
     pair.crash_b();
     let is_down = EventKind::PeerDown(DownReason::Silent);
     let mut took = 0;
