@@ -232,7 +232,7 @@ impl Exchange for Joined {
                 self.progress(Time::ZERO);
             }
         }
-        let whole = |at| (number * BATCH + at).to_le_bytes().repeat(16);
+        let whole = |at: u32| (number * BATCH + at).to_le_bytes().repeat(16);
         came.messages.len() == BATCH as usize
             && (0..BATCH)
                 .zip(&came.messages)
