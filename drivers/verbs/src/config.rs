@@ -42,7 +42,7 @@ pub struct VerbsConfig {
     pub slot: usize,
     /// The length in bytes from which on a region is sent from where it lies.
     pub zero_copy: usize,
-    /// How often the device repeats a packet of a reliable connection that nobody acknowledges.
+    /// How often the device repeats a packet of a reliable connection that is not acknowledged.
     pub retry: u8,
     /// After how long it does: 4.096 µs times two to the power of this.
     pub timeout: u8,

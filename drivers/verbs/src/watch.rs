@@ -21,7 +21,7 @@ const LOOK_AT_PORT: Duration = Duration::from_secs(1);
 /// second at most, and its loss at once.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// Makes a set that is readable when there is something to do: a completion that was asked for, an event of
+/// Makes a set that is readable when there is something to do: a completion that was requested, an event of
 /// the device, another neighbour.
 pub(crate) fn wake_set(channel: &Channel, open: &Open, ways: &Ways) -> Result<OwnedFd, rustix::io::Errno> {
     let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;

@@ -255,7 +255,7 @@ impl Connector {
         self.contact.revive(peer, now);
     }
 
-    /// Asks for one event when a frame of contact comes. What came before is found by
+    /// Requests one event when a frame of contact comes. What came before is found by
     /// [`progress`](Self::progress).
     pub(crate) fn arm(&self) {
         if let Some(mail) = &self.mail {

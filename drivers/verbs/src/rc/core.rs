@@ -124,7 +124,7 @@ pub struct RcStats {
     pub registered_bytes: u64,
     /// Credits granted, besides those that connections begin with.
     pub granted: u64,
-    /// Sends whose head asks for more credits.
+    /// Sends whose head requests more credits.
     pub asked: u64,
     /// Times that idle credits were requested back.
     pub recalled: u64,

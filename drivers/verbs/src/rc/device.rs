@@ -123,7 +123,7 @@ impl Core {
         self.ended.push_back((index, DownReason::Resources));
     }
 
-    /// Asks for one event when something completes; whether there is something to do already.
+    /// Requests one event when something completes; whether there is something to do already.
     pub(crate) fn arm(&mut self) -> bool {
         self.flush();
         if let Some(device) = &self.device {
@@ -138,7 +138,7 @@ impl Core {
         has_more || has_news || has_steps
     }
 
-    /// Takes back the events that were asked for.
+    /// Takes back the events that were requested.
     pub(crate) fn disarm(&mut self) {
         if let Some(device) = &self.device {
             device.channel.drain();

@@ -5,7 +5,7 @@ use doorbell_fabric::memory::SharedBytes;
 use super::head::{self, Counters, HEAD, Head, Known, MOST_CREDITS, PROOF, RETURNS};
 use zerocopy::IntoBytes;
 
-/// Our end: what it has sent and granted, and what it knows of the peer.
+/// Our end: what it has sent and granted, and what the peer has reported.
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
     messages: u64,
@@ -27,7 +27,7 @@ impl Counted {
         }
     }
 
-    /// Grants credits.
+    /// Grants this many credits to the peer, beyond those that it has.
     pub fn grant(&mut self, credits: u16) {
         self.granted += u64::from(credits);
     }
@@ -105,9 +105,8 @@ impl Counted {
         assert!(self.received <= self.granted);
     }
 
-    /// What the peer was granted and has not used, what it was sent, and what we know of it: messages that it
-    /// has taken, and credits that are left.
-    #[must_use]
+    /// What the peer was granted and has not used, what it was sent, and what it has reported: messages that
+    /// it has taken, and credits that are left.
     pub fn numbers(&self) -> [u64; 4] {
         let left = self.known.granted.saturating_sub(self.sends);
         [

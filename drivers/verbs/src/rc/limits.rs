@@ -200,7 +200,7 @@ fn too_many(
     )
 }
 
-/// Makes a queue pair, and ends it: how many bytes go with a request, which no query of the library tells.
+/// Makes a queue pair, and ends it: how many bytes go with a request, which no query of the library reports.
 ///
 /// # Errors
 /// If the device makes no such queue pair.

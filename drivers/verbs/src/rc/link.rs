@@ -628,7 +628,8 @@ impl Link {
         self.promised() * 2 <= self.target
     }
 
-    /// Grants what there is, up to the target; returns how many credits. What a new connection begins with is left for that.
+    /// Grants what there is, up to the target; returns how many credits. What a new connection begins with is
+    /// left for that.
     pub(crate) fn grant(&mut self, slots: &mut Slots) -> u64 {
         let (has, free) = (self.promised(), slots.unpromised());
         let spared = free.saturating_sub(FIRST_CREDITS);

@@ -129,7 +129,7 @@ impl Mail {
         self.is_broken |= !self.queue.announce(&self.handles, counts);
     }
 
-    /// Asks for one event when a frame comes.
+    /// Requests one event when a frame comes.
     pub(crate) fn arm(&self) {
         self.pair.received().arm();
     }

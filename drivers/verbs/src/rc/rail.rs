@@ -48,7 +48,7 @@ pub struct RcRail {
     pub(crate) watch: PortWatch,
     /// Readable when there is something to do.
     wake: OwnedFd,
-    /// When its queues were made anew.
+    /// When its queues were made again.
     renewed: Option<Time>,
     /// Its device has failed, or is gone.
     is_over: bool,

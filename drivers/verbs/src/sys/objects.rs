@@ -440,7 +440,7 @@ impl Domain {
 
 impl Domain {
     /// Makes a queue pair; what is granted is written to the attributes. Which bytes may go with a request no
-    /// query tells, and some devices refuse what they cannot grant: then fewer are requested.
+    /// query reports, and some devices refuse what they cannot grant: then fewer are requested.
     ///
     /// # Errors
     /// If the system refuses it, however few they are.

@@ -83,8 +83,8 @@ pub(crate) struct Options {
     /// fewer messages
     #[arg(long)]
     short: bool,
-    /// Run the guests that measure, and no others, and print ratios, which no check depends on; name a program
-    /// that is built to be quick
+    /// Run the guests that measure, and no others, and print ratios, which no check depends on; name a
+    /// program that is built to be quick
     #[arg(long)]
     measure: bool,
     /// Boot a guest that failed again, at most N times, and judge the last; earlier failures are printed

@@ -1,4 +1,5 @@
-//! Peers and devices that lie, and systems that refuse: what is said is checked, and nothing is left behind.
+//! Peers and devices that lie, and systems that refuse: all that is sent and reported is checked, and nothing
+//! is left behind.
 
 use doorbell_fabric::event::{DownReason, EventKind, Scope};
 use doorbell_fabric::message::{Body, Message};
@@ -94,7 +95,7 @@ fn counters_in_heads_that_jump_or_shrink_are_hostile() {
 
 #[test]
 fn counters_that_are_written_and_jump_or_shrink_are_hostile() {
-    // The three words: taken, granted, credits asked for; what is added to each, twice.
+    // The three words: taken, granted, credits requested; what is added to each, twice.
     for (at, more, is_hostile) in [
         (0, [0, 0], false),
         (0, [0, -1], true),

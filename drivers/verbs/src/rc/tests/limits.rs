@@ -132,7 +132,7 @@ fn seven_retries_are_refused_where_they_mean_for_ever() {
 
 #[test]
 fn what_goes_with_a_request_is_what_the_device_grants() {
-    // It refuses 128 bytes and grants 64, or none, or answers with more than was asked.
+    // It refuses 128 bytes and grants 64, or none, or answers with more than was requested.
     for (inline, expected) in [
         ((64, 0), 64),
         ((100, 0), 64),

@@ -149,7 +149,7 @@ fn a_peer_that_was_forgotten_is_met_again_under_a_number_that_is_free() {
     pair.until("its message is shown", |pair| pair.at_b.messages.len() > seen);
 }
 
-/// An address of a port that nobody has.
+/// An address of a port that is not there.
 fn address_of_nobody(number: u32) -> RailAddress {
     let address = PortAddress {
         service: Service::Connections,
