@@ -83,6 +83,12 @@ impl Region {
         self.inner.length == 0
     }
 
+    /// Whether there is another clone or slice of it.
+    #[inline]
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.inner) > 1
+    }
+
     /// The shared memory object behind it, to be passed to a device or a peer.
     pub fn object(&self) -> &Object {
         &self.inner.object

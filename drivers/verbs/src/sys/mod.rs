@@ -15,6 +15,7 @@ mod said;
 pub(crate) use abi::{AhAttr, DeviceAttr, GidEntry, PortAttr, QpAttr, Wc};
 pub(crate) use library::{LIBRARY, Library};
 pub(crate) use objects::{
-    AddressHandle, Channel, Completions, DatagramPair, Destination, Domain, Event, Handles, Listed, Open,
-    PIECES, Place, Poster, Registered, ReliablePair, ReliableSizes, Sender, SharedQueue, Sizes,
+    AddressHandle, Beneath, Broken, Channel, Completions, DatagramPair, Destination, DeviceAtomic, Domain,
+    Event, Handles, Held, Listed, Open, PIECES, Pinned, Place, Poster, Registered, ReliablePair,
+    ReliableSizes, Requests, Sender, SharedQueue, Sizes, Window,
 };

@@ -3,6 +3,7 @@
 // Its functions are C's: each dereferences several of its caller's pointers.
 #![allow(clippy::multiple_unsafe_ops_per_block, clippy::missing_safety_doc)]
 
+mod onesided;
 mod reliable;
 
 use std::collections::{HashMap, VecDeque};
@@ -14,6 +15,8 @@ use super::abi::*;
 use super::library::{Functions, Library};
 use super::numbers;
 
+use onesided::Beneath;
+pub(crate) use onesided::{Windows, bound_windows, break_pair, pairs_of, put_off_requests};
 pub(crate) use reliable::{Fault, fail_request, hold_requests, inject, release_requests, shared_receives};
 
 /// Describes a device that a test makes.
@@ -28,6 +31,14 @@ pub(crate) struct Spec {
     /// The keys of its table of partitions; 0 where there is none.
     pub(crate) partitions: Vec<u16>,
     pub(crate) limits: Limits,
+    /// Which memory windows it has.
+    pub(crate) windows: Windows,
+    /// What its atomics are atomic with.
+    pub(crate) atomics: c_int,
+    /// Reads and atomics under way at a time, of a queue pair.
+    pub(crate) reads: c_int,
+    /// Bytes that may be registered.
+    pub(crate) lockable: usize,
 }
 
 /// What a device reports that it can do, and what it grants.
@@ -76,6 +87,10 @@ impl Spec {
             transport: numbers::TRANSPORT_IB,
             partitions: vec![0xffff],
             limits: Limits::default(),
+            windows: Windows::Unchecked,
+            atomics: numbers::ATOMIC_HCA,
+            reads: 4,
+            lockable: usize::MAX,
         }
     }
 }
@@ -98,6 +113,10 @@ struct Dev {
     is_mute: bool,
     /// What every poll answers, which is not true.
     answers_polls: Option<c_int>,
+    /// Bytes that are registered.
+    locked: usize,
+    /// When requests are executed that do not end as they are posted.
+    random: Option<doorbell_testing::random::Random>,
 }
 
 /// A queue pair's requests.
@@ -135,6 +154,7 @@ struct World {
     signals: HashMap<usize, VecDeque<usize>>,
     shared: HashMap<usize, reliable::Shared>,
     memory: HashMap<u32, reliable::Memory>,
+    windows: HashMap<usize, onesided::Bound>,
     next: u32,
 }
 
@@ -251,6 +271,8 @@ pub(crate) fn library(spec: Spec) -> Library {
         is_held: false,
         is_mute: false,
         answers_polls: None,
+        locked: 0,
+        random: None,
     });
     Library {
         file: PathBuf::from("model"),
@@ -486,6 +508,7 @@ const FUNCTIONS: Functions = Functions {
     create_ah,
     destroy_ah,
     query_gid_table: Some(query_gid_table),
+    is_fork_initialized: Some(onesided::is_fork_initialized),
 };
 
 fn put(text: &str, into: &mut [c_char]) {
@@ -543,6 +566,10 @@ unsafe extern "C" fn open_device(device: *mut Device) -> *mut Context {
     context.ops.post_send = Some(post_send);
     context.ops.post_recv = Some(post_recv);
     context.ops.post_srq_recv = Some(reliable::post_srq_recv);
+    if world.device(&name).spec.windows != Windows::None {
+        context.ops.alloc_mw = Some(onesided::alloc_mw);
+        context.ops.dealloc_mw = Some(onesided::dealloc_mw);
+    }
     Box::into_raw(Box::new(context))
 }
 
@@ -575,7 +602,9 @@ unsafe extern "C" fn ack_async_event(_: *mut AsyncEvent) {}
 unsafe extern "C" fn query_device(context: *mut Context, attributes: *mut DeviceAttr) -> c_int {
     // SAFETY: a context of the model, and the caller's structure.
     unsafe {
-        let limits = world().device(&name_of(context)).spec.limits;
+        let mut world = world();
+        let spec = &world.device(&name_of(context)).spec;
+        let limits = spec.limits;
         *attributes = DeviceAttr::zeroed();
         (*attributes).phys_port_cnt = limits.ports;
         (*attributes).max_qp_wr = limits.max_qp_wr;
@@ -584,6 +613,11 @@ unsafe extern "C" fn query_device(context: *mut Context, attributes: *mut Device
         (*attributes).node_guid = 0x0002_c903_0012_3456_u64.to_be();
         (*attributes).sys_image_guid = (*attributes).node_guid;
         put("model 1", &mut (*attributes).fw_ver);
+        if spec.windows != Windows::None {
+            (*attributes).device_cap_flags = numbers::CAN_MW_TYPE_2B;
+        }
+        (*attributes).atomic_cap = spec.atomics;
+        ((*attributes).max_qp_rd_atom, (*attributes).max_qp_init_rd_atom) = (spec.reads, spec.reads);
     }
     0
 }
@@ -704,14 +738,21 @@ unsafe extern "C" fn dealloc_pd(pd: *mut Pd) -> c_int {
 }
 
 unsafe extern "C" fn reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, access: c_int) -> *mut Mr {
+    let _own = Own::count();
     // SAFETY: a domain of the model.
     unsafe {
         let context = (*pd).context;
-        if !world().makes(&name_of(context), "reg_mr") {
+        let name = name_of(context);
+        let mut world = world();
+        if !world.makes(&name, "reg_mr") {
+            return std::ptr::null_mut();
+        }
+        if !world.locks(&name, length) {
+            world.device(&name).objects -= 1;
+            *libc::__errno_location() = libc::ENOMEM;
             return std::ptr::null_mut();
         }
         let mut mr = Mr::zeroed();
-        let mut world = world();
         world.next += 1;
         let key = world.next << 8;
         (mr.context, mr.pd, mr.addr, mr.length) = (context, pd, addr, length);
@@ -723,9 +764,19 @@ unsafe extern "C" fn reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, acces
 }
 
 unsafe extern "C" fn dereg_mr(mr: *mut Mr) -> c_int {
+    let _own = Own::count();
     // SAFETY: made by the model.
     unsafe {
-        world().memory.remove(&(*mr).lkey);
+        {
+            let mut world = world();
+            assert!(
+                !world.has_window(Beneath::Memory((*mr).lkey)),
+                "a registration ends before the windows on it"
+            );
+            world.memory.remove(&(*mr).lkey);
+            let name = name_of((*mr).context);
+            world.device(&name).locked -= (*mr).length;
+        }
         end(mr, (*mr).context)
     }
 }
@@ -816,6 +867,7 @@ unsafe extern "C" fn poll_cq(cq: *mut Cq, most: c_int, into: *mut Wc) -> c_int {
     if let Some(answer) = world.device(&device).answers_polls {
         return answer;
     }
+    world.run_some(&device);
     let queue = world
         .queues
         .get_mut(&(cq as usize))
@@ -924,6 +976,10 @@ unsafe extern "C" fn modify_qp(qp: *mut Qp, attributes: *mut QpAttr, mask: c_int
 unsafe extern "C" fn destroy_qp(qp: *mut Qp) -> c_int {
     {
         let mut world = world();
+        assert!(
+            !world.has_window(Beneath::Pair(qp as usize)),
+            "a queue pair ends before the windows that are bound over it"
+        );
         world.pairs.remove(&(qp as usize));
         // Its completions stay, as those of rxe do, and retire nothing.
         let found = world.queues.values_mut().flat_map(|queue| &mut queue.found);

@@ -47,8 +47,22 @@ numbers! {
     HAS_SRQ_LIMIT: c_int as IBV_SRQ_LIMIT = 1 << 1;
     LOCAL_WRITE: c_int as IBV_ACCESS_LOCAL_WRITE = 1;
     REMOTE_WRITE: c_int as IBV_ACCESS_REMOTE_WRITE = 2;
+    REMOTE_READ: c_int as IBV_ACCESS_REMOTE_READ = 4;
+    REMOTE_ATOMIC: c_int as IBV_ACCESS_REMOTE_ATOMIC = 8;
+    MW_BIND: c_int as IBV_ACCESS_MW_BIND = 16;
+    FORK_UNNEEDED: c_int as IBV_FORK_UNNEEDED = 2;
+    CAN_MW_TYPE_2B: c_uint as IBV_DEVICE_MEM_WINDOW_TYPE_2B = 1 << 24;
+    MW_TYPE_2: c_int as IBV_MW_TYPE_2 = 2;
+    ATOMIC_NONE: c_int as IBV_ATOMIC_NONE = 0;
+    #[cfg(test)]
+    ATOMIC_HCA: c_int as IBV_ATOMIC_HCA = 1;
     WR_RDMA_WRITE: c_int as IBV_WR_RDMA_WRITE = 0;
     WR_SEND: c_int as IBV_WR_SEND = 2;
+    WR_RDMA_READ: c_int as IBV_WR_RDMA_READ = 4;
+    WR_COMPARE_SWAP: c_int as IBV_WR_ATOMIC_CMP_AND_SWP = 5;
+    WR_FETCH_ADD: c_int as IBV_WR_ATOMIC_FETCH_AND_ADD = 6;
+    WR_LOCAL_INV: c_int as IBV_WR_LOCAL_INV = 7;
+    WR_BIND_MW: c_int as IBV_WR_BIND_MW = 8;
     SEND_SIGNALED: c_uint as IBV_SEND_SIGNALED = 2;
     SEND_INLINE: c_uint as IBV_SEND_INLINE = 8;
     #[cfg(test)]
@@ -59,9 +73,8 @@ numbers! {
     LOC_QP_OP_ERR: c_int as IBV_WC_LOC_QP_OP_ERR = 2;
     LOC_PROT_ERR: c_int as IBV_WC_LOC_PROT_ERR = 4;
     WR_FLUSH_ERR: c_int as IBV_WC_WR_FLUSH_ERR = 5;
-    #[cfg(test)]
+    MW_BIND_ERR: c_int as IBV_WC_MW_BIND_ERR = 6;
     REM_INV_REQ_ERR: c_int as IBV_WC_REM_INV_REQ_ERR = 9;
-    #[cfg(test)]
     REM_ACCESS_ERR: c_int as IBV_WC_REM_ACCESS_ERR = 10;
     RETRY_EXC_ERR: c_int as IBV_WC_RETRY_EXC_ERR = 12;
     RNR_RETRY_EXC_ERR: c_int as IBV_WC_RNR_RETRY_EXC_ERR = 13;

@@ -183,7 +183,12 @@ struct Fast {
     post_send: unsafe extern "C" fn(*mut abi::Qp, *mut SendWr, *mut *mut SendWr) -> c_int,
     post_recv: unsafe extern "C" fn(*mut abi::Qp, *mut RecvWr, *mut *mut RecvWr) -> c_int,
     post_srq_recv: Option<unsafe extern "C" fn(*mut abi::Srq, *mut RecvWr, *mut *mut RecvWr) -> c_int>,
+    /// How memory windows are made and ended, where the provider has them.
+    windows: Option<(AllocMw, DeallocMw)>,
 }
+
+type AllocMw = unsafe extern "C" fn(*mut abi::Pd, c_int) -> *mut abi::Mw;
+type DeallocMw = unsafe extern "C" fn(*mut abi::Mw) -> c_int;
 
 impl Fast {
     fn of(ops: &ContextOps) -> Option<Self> {
@@ -193,6 +198,7 @@ impl Fast {
             post_send: ops.post_send?,
             post_recv: ops.post_recv?,
             post_srq_recv: ops.post_srq_recv,
+            windows: ops.alloc_mw.zip(ops.dealloc_mw),
         })
     }
 }
@@ -300,6 +306,23 @@ impl Open {
         let result = unsafe { (self.library.functions.query_device)(self.context, &raw mut found) };
         done(result).map_err(|error| failed("ibv_query_device", &self.name, error))?;
         Ok(found)
+    }
+
+    /// Whether the kernel copies registered pages at fork, so that children miss none of them. An
+    /// older library cannot report it.
+    pub(crate) fn copies_at_fork(&self) -> bool {
+        // SAFETY: no preconditions.
+        let status = self
+            .library
+            .functions
+            .is_fork_initialized
+            .map(|status| unsafe { status() });
+        status == Some(numbers::FORK_UNNEEDED)
+    }
+
+    /// Whether the provider makes memory windows.
+    pub(crate) fn makes_windows(&self) -> bool {
+        self.fast.windows.is_some()
     }
 
     /// The state of a port.
@@ -423,6 +446,7 @@ owner! {
 }
 
 mod reliable;
+pub(crate) use reliable::{Beneath, DeviceAtomic, Held, Pinned, Requests, Window};
 pub(crate) use reliable::{PIECES, Place, Poster, ReliablePair, ReliableSizes, SharedQueue};
 
 impl Domain {

@@ -21,10 +21,10 @@ impl Shared {
 /// Registered memory, by its key.
 #[derive(Clone, Copy)]
 pub(super) struct Memory {
-    start: u64,
-    length: usize,
-    domain: usize,
-    access: c_int,
+    pub(super) start: u64,
+    pub(super) length: usize,
+    pub(super) domain: usize,
+    pub(super) access: c_int,
 }
 
 impl Memory {
@@ -37,20 +37,24 @@ impl Memory {
         }
     }
 
-    fn has(&self, at: u64, length: usize) -> bool {
-        at >= self.start && at + length as u64 <= self.start + self.length as u64
+    pub(super) fn has(&self, at: u64, length: usize) -> bool {
+        let end = at.checked_add(length as u64);
+        at >= self.start && end.is_some_and(|end| end <= self.start + self.length as u64)
     }
 }
 
 /// What a queue pair of a reliable connection has besides.
 pub(super) struct Half {
-    domain: usize,
+    pub(super) domain: usize,
     shared: usize,
     inline: usize,
     /// The numbers of the packets that it sends, and expects.
     sends: u32,
     expects: u32,
     access: c_int,
+    /// Reads and atomics that it may have under way, that it answers, and that do not end.
+    reads: (u8, u8),
+    pub(super) held_reads: u8,
     gid: [u8; 16],
     other: u32,
     /// Requests posted, and known to be ended, in all.
@@ -58,6 +62,8 @@ pub(super) struct Half {
     retired: u64,
     /// Requests that do not end.
     held: Vec<u64>,
+    /// Requests that are executed later, in their order.
+    pub(super) later: VecDeque<onesided::Later>,
 }
 
 impl Half {
@@ -69,11 +75,14 @@ impl Half {
             sends: 0,
             expects: 0,
             access: 0,
+            reads: (0, 0),
+            held_reads: 0,
             gid: [0; 16],
             other: 0,
             posted: 0,
             retired: 0,
             held: Vec::new(),
+            later: VecDeque::new(),
         })
     }
 }
@@ -113,6 +122,7 @@ pub(crate) fn inject(name: &str, bytes: &[u8]) {
         domain: half.domain,
         shared: half.shared,
         access: half.access,
+        reads: half.reads.1,
     };
     // SAFETY: receives of the model name registered memory.
     let status = unsafe { world.deliver(&target, bytes) };
@@ -128,6 +138,7 @@ pub(crate) fn release_requests(name: &str) {
     let held: Vec<_> = pairs
         .filter_map(|(at, pair)| {
             let half = pair.reliable.as_mut()?;
+            half.held_reads = 0;
             Some((
                 *at,
                 pair.send,
@@ -235,13 +246,14 @@ pub(super) unsafe extern "C" fn post_srq_recv(
 }
 
 /// What a request does, found out before anything moves.
-struct Target {
-    at: usize,
+pub(super) struct Target {
+    pub(super) at: usize,
     queue: usize,
     number: u32,
-    domain: usize,
+    pub(super) domain: usize,
     shared: usize,
-    access: c_int,
+    pub(super) access: c_int,
+    reads: u8,
 }
 
 impl World {
@@ -288,8 +300,9 @@ impl World {
             numbers::RTR => {
                 (half.gid, half.other) = (attributes.ah_attr.grh.dgid.0, attributes.dest_qp_num);
                 half.expects = attributes.rq_psn;
+                half.reads.1 = attributes.max_dest_rd_atomic;
             }
-            numbers::RTS => half.sends = attributes.sq_psn,
+            numbers::RTS => (half.sends, half.reads.0) = (attributes.sq_psn, attributes.max_rd_atomic),
             _ => {
                 if pair.state != numbers::ERR {
                     self.fall(at);
@@ -302,7 +315,7 @@ impl World {
     }
 
     /// A queue pair moves to ERR.
-    fn fall(&mut self, at: usize) {
+    pub(super) fn fall(&mut self, at: usize) {
         let pair = self.pairs.get_mut(&at).expect("a pair of the model");
         let (device, was_ready) = (pair.device.clone(), pair.state >= numbers::RTR);
         self.error(at);
@@ -322,7 +335,10 @@ impl World {
         };
         let (queue, number) = (pair.send, pair.number);
         let Some(half) = &mut pair.reliable else { return };
-        for id in std::mem::take(&mut half.held) {
+        half.held_reads = 0;
+        let later = std::mem::take(&mut half.later);
+        let later = later.iter().map(onesided::Later::id);
+        for id in std::mem::take(&mut half.held).into_iter().chain(later) {
             let mut flushed = Wc::zeroed();
             (flushed.wr_id, flushed.status, flushed.qp_num) = (id, numbers::WR_FLUSH_ERR, number);
             self.complete_for(queue, flushed, at, 0);
@@ -344,7 +360,7 @@ impl World {
     /// name may be written.
     pub(super) unsafe fn post_reliable(&mut self, at: usize, request: &SendWr) -> bool {
         let pair = self.pairs.get_mut(&at).expect("a pair of the model");
-        let (state, queue, number, device) = (pair.state, pair.send, pair.number, pair.device.clone());
+        let (state, device) = (pair.state, pair.device.clone());
         let most = pair.sends_most as u64;
         let half = pair.reliable.as_mut().expect("a reliable one");
         if state != numbers::RTS && state != numbers::ERR || half.posted - half.retired >= most {
@@ -355,9 +371,46 @@ impl World {
         let is_held = self.device(&device).is_held;
         if is_held && state == numbers::RTS {
             let half = self.pairs.get_mut(&at).and_then(|pair| pair.reliable.as_mut());
-            half.expect("a reliable one").held.push(request.wr_id);
+            let half = half.expect("a reliable one");
+            half.held.push(request.wr_id);
+            half.held_reads += u8::from(onesided::is_read(request.opcode));
+            assert!(
+                half.held_reads <= half.reads.0,
+                "more reads under way than agreed"
+            );
             return true;
         }
+        if state == numbers::RTS && self.device(&device).random.is_some() {
+            // SAFETY: the caller's promise.
+            let later = unsafe { onesided::Later::new(request, posted) };
+            let half = self.pairs.get_mut(&at).and_then(|pair| pair.reliable.as_mut());
+            let half = half.expect("a reliable one");
+            half.later.push_back(later);
+            half.held_reads += u8::from(onesided::is_read(request.opcode));
+            assert!(
+                half.held_reads <= half.reads.0,
+                "more reads under way than agreed"
+            );
+            return true;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.execute(at, request, posted, None) };
+        true
+    }
+
+    /// Executes a request; a window that it names was looked at when it was posted.
+    ///
+    /// # Safety
+    /// As of [`post_reliable`](Self::post_reliable).
+    pub(super) unsafe fn execute(
+        &mut self,
+        at: usize,
+        request: &SendWr,
+        posted: u64,
+        window: Option<onesided::Named>,
+    ) {
+        let pair = self.pairs.get_mut(&at).expect("a pair of the model");
+        let (state, queue, number, device) = (pair.state, pair.send, pair.number, pair.device.clone());
         let fault = match state {
             numbers::RTS => self.next_fault(&device),
             _ => None,
@@ -367,12 +420,12 @@ impl World {
             (_, Some(fault)) => {
                 if fault.is_carried {
                     // SAFETY: the caller's promise.
-                    unsafe { self.carry(at, request) };
+                    unsafe { self.carry(at, request, window) };
                 }
                 fault.status
             }
             // SAFETY: the caller's promise.
-            _ => unsafe { self.carry(at, request) },
+            _ => unsafe { self.carry(at, request, window) },
         };
         let mut done = Wc::zeroed();
         (done.wr_id, done.qp_num, done.status) = (request.wr_id, number, status);
@@ -382,7 +435,6 @@ impl World {
         if status != numbers::SUCCESS && state != numbers::ERR {
             self.fall(at);
         }
-        true
     }
 
     fn next_fault(&mut self, device: &str) -> Option<Fault> {
@@ -398,7 +450,11 @@ impl World {
     ///
     /// # Safety
     /// As of [`post_reliable`](Self::post_reliable).
-    unsafe fn carry(&mut self, at: usize, request: &SendWr) -> c_int {
+    unsafe fn carry(&mut self, at: usize, request: &SendWr, window: Option<onesided::Named>) -> c_int {
+        // SAFETY: the caller's promise.
+        if let Some(status) = unsafe { self.window(at, request, window) } {
+            return status;
+        }
         let Some(target) = self.target(at) else {
             return numbers::RETRY_EXC_ERR;
         };
@@ -420,6 +476,15 @@ impl World {
             // SAFETY: the caller's promise.
             let part = unsafe { std::slice::from_raw_parts(start, piece.length as usize) };
             bytes.extend_from_slice(part);
+        }
+        if onesided::is_read(request.opcode) {
+            let half = self.pairs[&at].reliable.as_ref().expect("a reliable one");
+            if half.reads.0 == 0 || target.reads < half.reads.0 {
+                self.fall(target.at);
+                return numbers::REM_INV_REQ_ERR;
+            }
+            // SAFETY: the caller's promise.
+            return unsafe { self.read(&target, request, bytes.len()) };
         }
         if is_inline && bytes.len() > inline {
             return numbers::LOC_LEN_ERR;
@@ -459,6 +524,7 @@ impl World {
             domain: half.domain,
             shared: half.shared,
             access: half.access,
+            reads: half.reads.1,
         })
     }
 
@@ -500,13 +566,7 @@ impl World {
         if bytes.is_empty() {
             return numbers::SUCCESS;
         }
-        let memory = self.memory.get(&(key as u32));
-        let is_allowed = memory.is_some_and(|memory| {
-            memory.has(address, bytes.len())
-                && memory.domain == target.domain
-                && memory.access & target.access & numbers::REMOTE_WRITE != 0
-        });
-        if !is_allowed {
+        if !self.is_allowed(target, (address, key as u32), bytes.len(), numbers::REMOTE_WRITE) {
             self.fall(target.at);
             return numbers::REM_ACCESS_ERR;
         }

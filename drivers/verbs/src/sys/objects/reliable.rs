@@ -3,6 +3,9 @@
 use super::*;
 use crate::sys::abi::{SrqAttr, SrqInitAttr};
 
+mod onesided;
+pub(crate) use onesided::{Beneath, DeviceAtomic, Held, Pinned, Requests, Window};
+
 owner! {
     /// A receive queue that many queue pairs share.
     SharedQueue(Srq), destroyed by destroy_srq, keeps {
@@ -16,7 +19,7 @@ owner! {
         domain: Arc<Domain>,
         sent: Arc<Completions>,
         received: Arc<Completions>,
-        shared: Arc<SharedQueue>,
+        shared: Option<Arc<SharedQueue>>,
         granted: QpCap
     }
 }
@@ -139,27 +142,49 @@ impl ReliablePair {
         (sent, received): (&Arc<Completions>, &Arc<Completions>),
         sizes: ReliableSizes,
     ) -> Result<Self, VerbsError> {
-        let domain = &shared.domain;
+        let mut attributes = QpInitAttr::zeroed();
+        attributes.srq = shared.raw;
+        attributes.cap.max_send_sge = sizes.pieces.min(PIECES) as u32;
+        let mut made = Self::make(&shared.domain, (sent, received), attributes, sizes)?;
+        made.shared = Some(Arc::clone(shared));
+        Ok(made)
+    }
+
+    /// Makes a queue pair that receives nothing, in state RESET.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(crate) fn one_sided(
+        domain: &Arc<Domain>,
+        ended: &Arc<Completions>,
+        sizes: ReliableSizes,
+    ) -> Result<Self, VerbsError> {
+        let mut attributes = QpInitAttr::zeroed();
+        // Not every provider makes queues of no entries.
+        (attributes.cap.max_recv_wr, attributes.cap.max_recv_sge) = (1, 1);
+        attributes.cap.max_send_sge = 1;
+        Self::make(domain, (ended, ended), attributes, sizes)
+    }
+
+    fn make(
+        domain: &Arc<Domain>,
+        (sent, received): (&Arc<Completions>, &Arc<Completions>),
+        mut attributes: QpInitAttr,
+        sizes: ReliableSizes,
+    ) -> Result<Self, VerbsError> {
         let open = &domain.open;
         let wanted = sizes.sends + 1;
-        let mut attributes = QpInitAttr::zeroed();
         (attributes.send_cq, attributes.recv_cq) = (sent.raw, received.raw);
-        attributes.srq = shared.raw;
         attributes.qp_type = numbers::QPT_RC;
-        attributes.cap = QpCap {
-            max_send_wr: wanted as u32,
-            max_recv_wr: 0,
-            max_send_sge: sizes.pieces.min(PIECES) as u32,
-            max_recv_sge: 0,
-            max_inline_data: sizes.inline as u32,
-        };
+        attributes.cap.max_send_wr = wanted as u32;
+        attributes.cap.max_inline_data = sizes.inline as u32;
         let pair = Self {
             raw: domain.create_pair(&mut attributes)?,
             open: Arc::clone(open),
             domain: Arc::clone(domain),
             sent: Arc::clone(sent),
             received: Arc::clone(received),
-            shared: Arc::clone(shared),
+            shared: None,
             granted: attributes.cap,
         };
         if (pair.granted.max_send_wr as usize) < wanted {
