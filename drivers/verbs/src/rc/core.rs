@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
-use doorbell_fabric::message::{Body, MsgId, OpId, PeerIndex, Refused};
+use doorbell_fabric::message::{Body, MsgId, PeerIndex, Refused};
 use doorbell_fabric::time::Time;
 use rustc_hash::FxHashMap;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -16,8 +16,8 @@ use super::hello::{FEWEST_CREDITS, Hello, Route};
 use super::inbox::Inbox;
 use super::limits;
 use super::link::{DEPTH, Ended, FIRST_CREDITS, LINE, Link, Posted, Retries, State};
+use super::onesided::{self, Budget, Memory, OneSided};
 use super::outbox::{Far, Outbox, Pool};
-use super::regions::Regions;
 use super::slots::Slots;
 use crate::cm::Size;
 use crate::error::VerbsError;
@@ -27,8 +27,6 @@ use crate::sys::{
 
 /// Completions that are taken off a queue at a time.
 const BATCH: usize = 16;
-/// Fences that wait to be reported at most.
-const MOST_FENCES: usize = 64;
 /// The longest message that proves a connection: the largest path MTU.
 pub(crate) const PROOF_MOST: usize = 4096;
 /// What such messages begin with.
@@ -62,6 +60,7 @@ pub(crate) struct Sizes {
     pub(crate) retries: Retries,
     /// How long a connection may be idle before the peer is tried.
     pub(crate) keep_alive: Duration,
+    pub(crate) one_sided: onesided::Sizes,
 }
 
 impl Default for Sizes {
@@ -79,6 +78,7 @@ impl Default for Sizes {
                 timeout: 14,
             },
             keep_alive: Duration::from_millis(500),
+            one_sided: onesided::Sizes::default(),
         }
     }
 }
@@ -86,7 +86,8 @@ impl Default for Sizes {
 impl Sizes {
     /// Bytes of memory that a rail locks at most, besides what contact has.
     pub(crate) fn locked(&self) -> usize {
-        (self.sends + self.receives.1) * self.slot + self.peers * LINE + PROOF_MOST
+        let messages = (self.sends + self.receives.1) * self.slot;
+        messages + self.peers * LINE + PROOF_MOST + self.one_sided.locked()
     }
 
     /// The longest message.
@@ -215,7 +216,7 @@ pub(crate) struct Peer {
     is_dirty: bool,
     is_active: bool,
     is_owed: bool,
-    is_wanted: bool,
+    pub(crate) is_wanted: bool,
     /// Whether the lists have room for it.
     is_met: bool,
     /// Its number is free.
@@ -274,7 +275,10 @@ pub(crate) struct Core {
     pub(crate) inbox: Inbox,
     pub(crate) slots: Slots,
     pub(crate) pool: Pool,
-    pub(crate) regions: Regions,
+    // Before the memory: queue pairs end before the registrations that they use.
+    pub(crate) onesided: OneSided,
+    /// Memory of this end, for bodies and one-sided operations.
+    pub(crate) memory: Memory,
     /// `None` when it is gone.
     pub(crate) device: Option<Device>,
     /// One of the queues has failed.
@@ -302,8 +306,6 @@ pub(crate) struct Core {
     /// What has become of connections that are being made.
     pub(crate) steps: VecDeque<(u32, Step)>,
     pub(crate) events: VecDeque<RailEvent>,
-    /// Fences that have ended.
-    pub(crate) fences: VecDeque<OpId>,
     pub(crate) port: (u8, u16),
     pub(crate) sizes: Sizes,
     pub(crate) stats: RcStats,
@@ -326,12 +328,15 @@ impl Core {
         port: (u8, u16),
         mut sizes: Sizes,
     ) -> Result<Self, VerbsError> {
+        sizes.one_sided.pins_loans &= open.copies_at_fork();
         let device = Device::new((domain, channel, open), &sizes)?;
         let slots = Slots::new(domain, sizes.slot, sizes.receives)?;
         if let Some(queue) = slots.queue() {
             sizes.inline = limits::inline(queue, (&device.sent, &device.received), &sizes)?;
         }
         let pool = Registered::new(domain, &device::memory(open, sizes.sends * sizes.slot)?)?;
+        let budget = Arc::new(Budget::of_process(sizes.locked() - sizes.one_sided.locked()));
+        let onesided = OneSided::new(open, channel, port.0, &budget)?;
         Ok(Self {
             peers: Vec::new(),
             met: 0,
@@ -340,7 +345,8 @@ impl Core {
             inbox: Inbox::default(),
             slots,
             pool: Pool::new(pool, sizes.slot),
-            regions: Regions::new(domain),
+            memory: Memory::new(domain, &budget, onesided.abilities.windows),
+            onesided,
             device: Some(device),
             is_broken: false,
             next_look: Time::ZERO,
@@ -358,7 +364,6 @@ impl Core {
             ended: VecDeque::new(),
             steps: VecDeque::new(),
             events: VecDeque::new(),
-            fences: VecDeque::new(),
             port,
             sizes,
             stats: RcStats::default(),
@@ -380,7 +385,7 @@ impl Core {
     }
 
     /// Something is sent to a peer, or received from it: it is in lists from then on.
-    fn begin_with(&mut self, index: u32) {
+    pub(crate) fn begin_with(&mut self, index: u32) {
         let peer = &mut self.peers[index as usize];
         if std::mem::replace(&mut peer.is_met, true) {
             return;
@@ -590,6 +595,7 @@ impl Core {
             self.mark_dirty(index);
             // What proved the connection took credits.
             self.mark_owed(index);
+            self.one_sided_up(index);
         }
     }
 
@@ -613,6 +619,7 @@ impl Core {
                 self.ending.push(index);
                 self.under_way += posted.requests;
                 self.is_live_no_more(index);
+                self.one_sided_failed(index);
             }
             State::Ending(..) => {}
         }
@@ -700,6 +707,7 @@ impl Core {
             self.retired.entry(index).or_default().extend(retired);
         }
         self.inbox.forget(index, &mut self.slots);
+        self.one_sided_over(index);
     }
 
     // Sending.
@@ -732,7 +740,7 @@ impl Core {
         }
         let far = match body {
             Body::Region(slice) if slice.len() >= self.sizes.zero_copy => {
-                self.regions.place(slice).map(|place| Far {
+                self.memory.regions.place(slice).map(|place| Far {
                     place,
                     slice: (*slice).clone(),
                 })
@@ -763,7 +771,7 @@ impl Core {
     }
 
     #[inline]
-    fn mark_dirty(&mut self, index: u32) {
+    pub(crate) fn mark_dirty(&mut self, index: u32) {
         enlist!(self, dirty, is_dirty, index);
     }
 
@@ -775,7 +783,9 @@ impl Core {
     /// Posts everything that waits and may be sent: one doorbell for each peer.
     #[inline]
     pub(crate) fn flush(&mut self) {
+        self.flush_one_sided();
         while let Some(index) = self.dirty.pop() {
+            self.post_controls(index);
             let peer = &mut self.peers[index as usize];
             peer.is_dirty = false;
             let Some(outbox) = &mut peer.outbox else { continue };
@@ -923,15 +933,6 @@ impl Core {
         }
     }
 
-    /// A fence, which has nothing to wait for.
-    pub(crate) fn fence(&mut self, op: OpId) -> Result<(), Refused> {
-        if self.fences.len() == MOST_FENCES {
-            return Err(Refused::Full);
-        }
-        self.fences.push_back(op);
-        Ok(())
-    }
-
     // Housekeeping.
 
     /// What follows the messages of a poll.
@@ -939,6 +940,7 @@ impl Core {
     pub(crate) fn after_poll(&mut self, found: bool) {
         self.slots.check();
         self.reap();
+        self.reap_one_sided();
         self.idle = if found { 0 } else { self.idle.wrapping_add(1) };
         if self.idle == 2 || self.idle.is_multiple_of(16) {
             self.tell(false);
@@ -1046,7 +1048,7 @@ impl Core {
     }
 
     pub(crate) fn registrations(&self) -> u64 {
-        self.regions.made
+        self.memory.regions.made
     }
 
     pub(crate) fn free_slots(&self) -> usize {
@@ -1055,11 +1057,13 @@ impl Core {
 }
 
 /// Why a connection ended, by the status of the request that found it out.
-fn reason_of(status: i32) -> DownReason {
+pub(crate) fn reason_of(status: i32) -> DownReason {
     match status {
         numbers::RETRY_EXC_ERR => DownReason::Silent,
         numbers::RNR_RETRY_EXC_ERR => DownReason::Hostile,
-        numbers::LOC_LEN_ERR | numbers::LOC_QP_OP_ERR | numbers::LOC_PROT_ERR => DownReason::Resources,
+        numbers::LOC_LEN_ERR | numbers::LOC_QP_OP_ERR | numbers::LOC_PROT_ERR | numbers::MW_BIND_ERR => {
+            DownReason::Resources
+        }
         _ => DownReason::Died,
     }
 }

@@ -83,7 +83,8 @@ impl Core {
         self.settling = 0;
         self.slots.release();
         self.pool.release();
-        self.regions.release();
+        self.onesided.release();
+        self.memory.release();
         self.device = None;
     }
 
@@ -104,6 +105,7 @@ impl Core {
         };
         let (sent, received) = queues(&device.channel, &self.sizes)?;
         let slots = Slots::new(&device.domain, self.sizes.slot, self.sizes.receives)?;
+        self.onesided.renew_queue(&device.channel)?;
         (device.sent, device.received, self.slots) = (sent, received, slots);
         Ok(())
     }
@@ -128,12 +130,14 @@ impl Core {
         self.flush();
         if let Some(device) = &self.device {
             device.sent.arm();
+            self.onesided.arm();
             device.received.arm();
         }
         // What completed before raises no event.
         self.reap();
-        let has_more = self.has_arrivals();
-        let has_news = !self.events.is_empty() || !self.fences.is_empty();
+        self.reap_one_sided();
+        let has_more = self.has_arrivals() || self.onesided.has_to_post();
+        let has_news = !self.events.is_empty() || !self.onesided.ended.is_empty();
         let has_steps = !self.wanted.is_empty() || !self.ended.is_empty() || !self.steps.is_empty();
         has_more || has_news || has_steps
     }
@@ -200,6 +204,6 @@ impl Core {
         let device = self.device.as_ref();
         let is_completions =
             device.is_some_and(|device| device.sent.is_meant(event) || device.received.is_meant(event));
-        is_completions || self.slots.is_meant(event)
+        is_completions || self.slots.is_meant(event) || self.onesided.is_meant(event)
     }
 }

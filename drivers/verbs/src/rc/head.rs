@@ -19,6 +19,8 @@ pub(crate) const HEAD: usize = size_of::<Head>();
 pub(crate) const LENGTH: usize = 2;
 /// Flag: the sender has more to send than it has credits.
 pub(crate) const WANTS_MORE: u16 = 1;
+/// Flag: no messages follow, but a word about one-sided operations.
+pub(crate) const CONTROLS: u16 = 1 << 15;
 /// Flag: the send proves that its length passes. It has no messages, and its numbers mean nothing.
 pub(crate) const PROOF: u16 = 2;
 /// Flag: no message follows, and the count is of credits that are given back.
@@ -34,7 +36,7 @@ pub(crate) struct Head {
     pub(crate) granted: U32,
     /// Messages that follow, or credits that are given back.
     pub(crate) count: U16,
-    /// [`WANTS_MORE`], [`PROOF`] or [`RETURNS`], or nothing.
+    /// [`WANTS_MORE`], [`PROOF`] or [`RETURNS`], [`CONTROLS`], or nothing.
     pub(crate) flags: U16,
 }
 const _: () = assert!(size_of::<Head>() == 16);
@@ -63,6 +65,8 @@ pub(crate) fn check(bytes: SharedBytes<'_>) -> Result<Head, Impossible> {
     let is_alone = match flags {
         PROOF => Some(count == 0),
         RETURNS => Some(count > 0 && bytes.len() == HEAD),
+        // Its length is checked where it is read.
+        _ if flags & !WANTS_MORE == CONTROLS => Some(count == 0),
         _ => None,
     };
     if let Some(is_possible) = is_alone {

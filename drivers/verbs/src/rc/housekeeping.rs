@@ -30,18 +30,20 @@ impl Core {
         self.now = now;
         self.reap();
         self.read_pages();
+        self.progress_one_sided();
         self.flush();
         if now < self.next_look {
             return;
         }
         self.next_look = now + LOOK;
+        self.memory.regions.sweep();
         self.look_at_busy();
         self.look_at_some();
     }
 
     /// The next time at which there is something to do.
     pub(crate) fn next_deadline(&self) -> Time {
-        if self.active.is_empty() {
+        if self.active.is_empty() && self.onesided.is_quiet() {
             self.next_look
         } else {
             self.next_look.min(self.now + SOON)
@@ -62,7 +64,7 @@ impl Core {
     }
 
     fn is_busy(&mut self, index: u32) -> bool {
-        let now = self.now;
+        let (now, longest) = (self.now, self.bound());
         let Some(link) = &mut self.peers[index as usize].link else {
             return false;
         };
@@ -70,11 +72,7 @@ impl Core {
             return false;
         }
         let age = link.age(now);
-        let bound = if link.answers_elsewhere {
-            CERTAIN
-        } else {
-            STALLED.max(2 * self.sizes.retries.bound())
-        };
+        let bound = if link.answers_elsewhere { CERTAIN } else { longest };
         let was_suspect = link.is_suspect;
         link.is_suspect = age.is_some_and(|age| age >= SUSPECT);
         link.answers_elsewhere &= link.is_suspect;
@@ -92,6 +90,11 @@ impl Core {
             self.report(index, kind, Life::FIRST);
         }
         age.is_some()
+    }
+
+    /// A request that has not ended after this time never will.
+    pub(crate) fn bound(&self) -> Duration {
+        STALLED.max(2 * self.sizes.retries.bound())
     }
 
     /// The process of a peer answers over another path: if it is a suspect here, this path is at fault.

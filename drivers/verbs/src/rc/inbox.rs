@@ -6,8 +6,9 @@ use doorbell_fabric::memory::{Room, SharedBytes};
 use doorbell_fabric::message::{Arrivals, Inbound, Look, PeerIndex, Watch};
 
 use super::core::{Core, Step};
-use super::head::{self, HEAD};
+use super::head::{self, CONTROLS, HEAD};
 use super::link::State;
+use super::onesided::wire::Control;
 use super::slots::Slots;
 use crate::sys::{Wc, numbers};
 
@@ -145,7 +146,8 @@ impl Core {
         let Ok(head) = head::check(self.slots.bytes(slot, length)) else {
             return false;
         };
-        if self.is_beginning(index) && !self.arrived_early(index, head.count.get() > 0) {
+        let is_word = head.count.get() > 0 || head.flags.get() & CONTROLS != 0;
+        if self.is_beginning(index) && !self.arrived_early(index, is_word) {
             return false;
         }
         let peer = &mut self.peers[index as usize];
@@ -158,6 +160,14 @@ impl Core {
             self.news(index);
         }
         self.mark_owed(index);
+        if head.flags.get() & CONTROLS != 0 {
+            let control = Control::read(self.slots.bytes(slot, length).skip(HEAD));
+            let is_possible = control.is_ok_and(|control| self.control(index, &control));
+            if is_possible {
+                self.slots.give_back(slot);
+            }
+            return is_possible;
+        }
         if head.count.get() == 0 || head.flags.get() == head::RETURNS {
             self.slots.give_back(slot);
             return true;

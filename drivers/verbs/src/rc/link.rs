@@ -81,6 +81,8 @@ pub(crate) struct Link {
     lines: Arc<Registered>,
     line: usize,
     theirs: (u64, u32),
+    /// How packets get to the peer.
+    pub(crate) route: Option<Route>,
     /// Requests posted, and ended; the last one that reports.
     posted: u64,
     done: u64,
@@ -180,6 +182,7 @@ impl Link {
             lines,
             line,
             theirs: (0, 0),
+            route: None,
             posted: 0,
             done: 0,
             reports: 0,
@@ -239,7 +242,7 @@ impl Link {
             | numbers::HAS_RETRY_CNT
             | numbers::HAS_RNR_RETRY;
         self.poster.pair().modify(attributes, numbers::HAS_STATE | mask)?;
-        self.theirs = theirs.page;
+        (self.theirs, self.route) = (theirs.page, Some(*route));
         let begin = Known {
             consumed: 0,
             granted: theirs.credits.into(),
@@ -303,7 +306,7 @@ impl Link {
                 consumed: self.consumed.into(),
                 granted: (self.granted as u32).into(),
                 count: frame.messages.into(),
-                flags: if wants_more { WANTS_MORE } else { 0 }.into(),
+                flags: (frame.flags | if wants_more { WANTS_MORE } else { 0 }).into(),
             };
             pool.write_head(frame, &head);
             result.asks |= wants_more;

@@ -12,6 +12,7 @@ mod inbox;
 mod limits;
 mod link;
 mod mail;
+mod onesided;
 mod outbox;
 mod rail;
 mod regions;
@@ -26,9 +27,9 @@ pub use self::core::RcStats;
 use self::core::Sizes;
 pub use self::rail::RcRail;
 
-/// What rails of a configuration can do.
+/// What rails of a configuration can do, on a device with reads and atomics.
 pub(crate) fn capabilities(config: &crate::config::VerbsConfig) -> Capabilities {
-    rail::capabilities(&Sizes::of(config))
+    rail::capabilities(&Sizes::of(config), true, true)
 }
 
 /// Bytes of memory that a rail locks at most, on a port of this MTU.

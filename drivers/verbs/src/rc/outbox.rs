@@ -7,11 +7,13 @@ use std::sync::Arc;
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{Body, Refused};
 
-use super::head::{HEAD, LENGTH};
+use super::head::{CONTROLS, HEAD, LENGTH};
 use crate::sys::{Place, Registered};
 
 /// The sends that are kept for one peer at most.
 pub(crate) const FRAMES: usize = 64;
+/// Sends without messages that are kept besides.
+const CONTROLS_MOST: usize = 8;
 
 /// Registered slots of equal length, which go to the peers that send.
 pub(crate) struct Pool {
@@ -85,6 +87,8 @@ pub(crate) struct Frame {
     pub(crate) body: Option<Far>,
     /// The number of its request, once it is posted.
     pub(crate) request: u64,
+    /// Flags of its head besides: [`CONTROLS`], where it carries no messages.
+    pub(crate) flags: u16,
 }
 
 impl Frame {
@@ -101,15 +105,18 @@ pub(crate) struct Outbox {
     /// Messages accepted since the connection began, and of these those whose frames are gone.
     pub(crate) accepted: u64,
     gone: u64,
+    /// Messages wait for windows that are not bound yet.
+    pub(crate) is_held: bool,
 }
 
 impl Outbox {
     pub(crate) fn new() -> Self {
         Self {
-            frames: VecDeque::with_capacity(FRAMES),
+            frames: VecDeque::with_capacity(FRAMES + CONTROLS_MOST),
             posted: 0,
             accepted: 0,
             gone: 0,
+            is_held: false,
         }
     }
 
@@ -142,7 +149,10 @@ impl Outbox {
         let length = head.len() + body.len();
         let fits = self.frames.len() > self.posted
             && self.frames.back().is_some_and(|last| {
-                last.body.is_none() && last.total() + LENGTH + length <= pool.slot && last.messages < u16::MAX
+                last.body.is_none()
+                    && last.flags == 0
+                    && last.total() + LENGTH + length <= pool.slot
+                    && last.messages < u16::MAX
             });
         if !fits {
             self.begin(pool)?;
@@ -166,7 +176,7 @@ impl Outbox {
     }
 
     fn begin(&mut self, pool: &mut Pool) -> Result<(), Refused> {
-        if self.frames.len() == FRAMES {
+        if self.frames.len() >= FRAMES {
             return Err(Refused::Full);
         }
         let slot = pool.free.pop().ok_or(Refused::Full)?;
@@ -176,14 +186,44 @@ impl Outbox {
             messages: 0,
             body: None,
             request: 0,
+            flags: 0,
         });
         Ok(())
+    }
+
+    /// Adds a send without messages in front of those that wait; `false` if there is no room now.
+    pub(crate) fn control(&mut self, pool: &mut Pool, bytes: &[u8]) -> bool {
+        if self.frames.len() >= FRAMES + CONTROLS_MOST {
+            return false;
+        }
+        let Some(slot) = pool.free.pop() else {
+            return false;
+        };
+        pool.bytes().write(pool.at(slot) + HEAD, bytes);
+        let behind = self
+            .frames
+            .iter()
+            .skip(self.posted)
+            .take_while(|frame| frame.flags != 0);
+        let place = self.posted + behind.count();
+        let frame = Frame {
+            slot,
+            length: HEAD + bytes.len(),
+            messages: 0,
+            body: None,
+            request: 0,
+            flags: CONTROLS,
+        };
+        self.frames.insert(place, frame);
+        true
     }
 
     /// The next send to be posted.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<&mut Frame> {
-        self.frames.get_mut(self.posted)
+        let is_held = self.is_held;
+        let next = self.frames.get_mut(self.posted)?;
+        (!is_held || next.flags != 0).then_some(next)
     }
 
     /// Whether another one waits behind the next send.

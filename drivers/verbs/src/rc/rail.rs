@@ -23,10 +23,12 @@ use doorbell_inet::system_error;
 
 use super::connector::Connector;
 use super::core::{Core, RcStats, Sizes, Stage};
+use super::hello::Route;
 use crate::config::VerbsConfig;
 use crate::discover;
 use crate::error::VerbsError;
-use crate::sys::{Channel, Domain};
+use crate::ports::Port;
+use crate::sys::{AhAttr, Channel, Domain};
 use crate::ud::ESTIMATE;
 use crate::ud::open::{Source, find};
 use crate::watch::{Needs, PortWatch, wake_set};
@@ -87,6 +89,11 @@ impl RcRail {
             service_level: config.service_level,
             traffic_class: config.traffic_class,
         };
+        let mut core = core;
+        if let Some(route) = to_itself(&found.port) {
+            core.probe_windows(&route);
+        }
+        let abilities = core.onesided.abilities;
         let connector = Connector::open(name, (&domain, &channel), found.port.clone(), marks)?;
         let needs = Needs {
             gid_index: config.gid_index,
@@ -99,7 +106,7 @@ impl RcRail {
             .map_err(|error| system_error(name, "make an epoll set", error.into()))?;
         Ok(Self {
             name: name.clone(),
-            capabilities: capabilities(&core.sizes),
+            capabilities: capabilities(&core.sizes, abilities.gets(), abilities.atomics),
             core,
             connector,
             watch,
@@ -131,7 +138,7 @@ impl RcRail {
     /// The totals so far.
     #[must_use]
     pub fn stats(&self) -> RcStats {
-        let regions = &self.core.regions;
+        let regions = &self.core.memory.regions;
         RcStats {
             registrations: regions.made,
             registered_bytes: regions.bytes,
@@ -181,6 +188,12 @@ impl RcRail {
         note.diagnosis.map(|diagnosis| diagnosis.to_string())
     }
 
+    /// Returns why the last registration of memory was refused, if one was.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&str> {
+        self.core.memory.refusal.as_deref()
+    }
+
     /// Returns its place in the network, for its peers to judge.
     #[must_use]
     pub fn place(&self) -> Place {
@@ -205,6 +218,8 @@ impl RcRail {
     pub fn each_count(&self, each: &mut dyn FnMut(&'static str, u64)) {
         let mail = self.connector.mail_counts();
         self.stats().named().for_each(|(name, count)| each(name, count));
+        let one_sided = self.core.onesided.stats;
+        one_sided.named().for_each(|(name, count)| each(name, count));
         self.connector
             .counts()
             .named()
@@ -302,10 +317,27 @@ impl RcRail {
     }
 }
 
-pub(crate) fn capabilities(sizes: &Sizes) -> Capabilities {
+/// The route of a port to itself.
+fn to_itself(port: &Port) -> Option<Route> {
+    let mut to = AhAttr::zeroed();
+    (to.dlid, to.port_num) = (port.attributes.lid, port.number);
+    if port.needs_route() {
+        let own = port.gids.usable.first()?;
+        (to.is_global, to.grh.dgid.0) = (1, own.published.gid.0);
+        (to.grh.sgid_index, to.grh.hop_limit) = (own.index, 1);
+    }
+    let mtu = u8::try_from(port.attributes.active_mtu).ok()?;
+    Some(Route { to, mtu })
+}
+
+/// What a rail of these sizes can do, on a device with or without reads and atomics.
+pub(crate) fn capabilities(sizes: &Sizes, gets: bool, atomics: bool) -> Capabilities {
     let message = sizes.message();
     Capabilities {
         features: Features {
+            get: gets,
+            put: true,
+            atomics: gets && atomics,
             gather: true,
             reclaim: true,
             checksum: true,
@@ -319,9 +351,10 @@ pub(crate) fn capabilities(sizes: &Sizes) -> Capabilities {
                 .saturating_sub(super::head::HEAD + super::head::LENGTH),
             eager: message,
             fragment: message,
-            get_from: usize::MAX,
+            get_from: sizes.one_sided.get_from,
             parts: PARTS,
-            one_sided: 0,
+            // Cut at what the port carries at a time.
+            one_sided: isize::MAX as u64,
         },
         estimate: ESTIMATE,
     }
@@ -481,14 +514,12 @@ impl Message for RcRail {
 
     #[inline]
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
-        let ended = if budget > 0 {
-            self.core.fences.pop_front()
-        } else {
-            None
-        };
-        let shown = usize::from(ended.is_some());
-        if let Some(op) = ended {
-            sink.completed(op, Ok(0));
+        let mut shown = 0;
+        while shown < budget
+            && let Some((op, outcome)) = self.core.onesided.ended.pop_front()
+        {
+            sink.completed(op, outcome);
+            shown += 1;
         }
         shown + self.core.poll(budget - shown, sink)
     }
@@ -543,26 +574,30 @@ impl Message for RcRail {
         }
     }
 
-    fn expose(&mut self, _: Exposure, _: Access, _: Option<PeerIndex>) -> Result<Remote, Refused> {
-        Err(Refused::Unsupported)
+    fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
+        self.core.expose(memory, access, to)
     }
 
-    fn withdraw(&mut self, _: RemoteKey) {}
-
-    fn get(&mut self, _: PeerIndex, _: OpId, _: &Remote, _: Landing) -> Result<(), Refused> {
-        Err(Refused::Unsupported)
+    fn withdraw(&mut self, key: RemoteKey) {
+        self.core.withdraw(key);
     }
 
-    fn put(&mut self, _: PeerIndex, _: OpId, _: Body<'_>, _: &Remote) -> Result<(), Refused> {
-        Err(Refused::Unsupported)
+    fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused> {
+        self.core.get(peer, op, from, into)
     }
 
-    fn atomic(&mut self, _: PeerIndex, _: OpId, _: &Remote, _: AtomicOp) -> Result<(), Refused> {
-        Err(Refused::Unsupported)
+    fn put(&mut self, peer: PeerIndex, op: OpId, from: Body<'_>, to: &Remote) -> Result<(), Refused> {
+        if matches!(from, Body::Parts(parts) if parts.len() > PARTS) {
+            return Err(Refused::TooLong);
+        }
+        self.core.put(peer, op, &from, to)
     }
 
-    /// There are no one-sided operations, so a fence has nothing to wait for.
-    fn fence(&mut self, _: FenceScope, op: OpId) -> Result<(), Refused> {
-        self.core.fence(op)
+    fn atomic(&mut self, peer: PeerIndex, op: OpId, at: &Remote, what: AtomicOp) -> Result<(), Refused> {
+        self.core.atomic(peer, op, at, what)
+    }
+
+    fn fence(&mut self, scope: FenceScope, op: OpId) -> Result<(), Refused> {
+        self.core.fence(scope, op)
     }
 }
