@@ -1,11 +1,14 @@
 //! The rail over the model of a library.
 
 mod allocations;
+mod allocations_one_sided;
 mod contract_of_failure;
 mod credits;
 mod device;
 mod lies;
 mod limits;
+mod one_sided;
+mod one_sided_random;
 mod path;
 mod sleep;
 mod time;
@@ -39,9 +42,16 @@ fn rail(sizes: Sizes) -> (RcRail, Incarnation) {
 }
 
 fn rail_in(tree: crate::ports::Tree, sizes: Sizes) -> (RcRail, Incarnation) {
+    rail_over(tree, sizes, |_| {})
+}
+
+/// A rail over a device of its own, which is changed before.
+fn rail_over(tree: crate::ports::Tree, sizes: Sizes, change: impl Fn(&mut Spec)) -> (RcRail, Incarnation) {
     let number = fresh();
     let address = [127, 1, (number >> 8) as u8, number as u8];
-    let library = model::library(Spec::new(&device(number), address));
+    let mut spec = Spec::new(&device(number), address);
+    change(&mut spec);
+    let library = model::library(spec);
     let name = format!("verbs:{}:1", device(number)).parse().unwrap();
     let source = Source { library, tree };
     let mut rail = RcRail::open_from(&name, &VerbsConfig::default(), sizes, &source).unwrap();
@@ -61,6 +71,12 @@ fn small() -> Sizes {
 
 fn pair() -> Apart<RcRail> {
     pair_of(rail(small()), rail(small()))
+}
+
+/// Two rails over devices that are changed before.
+fn pair_over(sizes: Sizes, change: impl Fn(&mut Spec)) -> Apart<RcRail> {
+    let rail = || rail_over(crate::ports::fake::everything(), sizes, &change);
+    pair_of(rail(), rail())
 }
 
 fn pair_of(a: (RcRail, Incarnation), b: (RcRail, Incarnation)) -> Apart<RcRail> {
