@@ -279,8 +279,9 @@ fn entry_of(peer: &RankInfo, offer: &Offer) -> Option<usize> {
 /// Returns why full packets of one of two rails would never arrive at the other, if so.
 ///
 /// An interface takes packets of up to its MTU; mapped queues take what fits their chunks, whatever the MTU
-/// of the link. Both ends come to the same result, since it depends only on what both published. Packets
-/// within a host (`is_within`) pass the loopback interface alone, unless they are for a queue.
+/// of the link; a port drops datagrams above its own MTU. Both ends come to the same result, since it depends
+/// only on what both published. Packets within a host (`is_within`) pass the loopback interface alone, unless
+/// they are for a queue.
 fn too_long(ours: (&RailName, &Place), theirs: (&RailName, &Place), is_within: bool) -> Option<String> {
     let pairs = [(ours, theirs), (theirs, ours)];
     pairs.into_iter().find_map(|((sender, from), (receiver, to))| {
@@ -288,13 +289,17 @@ fn too_long(ours: (&RailName, &Place), theirs: (&RailName, &Place), is_within: b
         let passes_interface = match receiver.kind() {
             "xdp" | "igbvf" | "usnic" => true,
             "udp" => !is_within,
-            _ => false,
+            // Connections agree on the smaller MTU.
+            _ => receiver.wire() == "verbs-ud",
         };
         let lost = passes_interface && most > 0 && longest > most;
         lost.then(|| {
+            let remedy = match receiver.kind() {
+                "verbs" => "give both ports, or their interfaces, the same MTU".to_owned(),
+                _ => format!("set udp.mtu={most} (DOORBELL_UDP_MTU) on both sides"),
+            };
             format!(
-                "{sender} sends packets of up to {longest} bytes and {receiver} takes {most} at most: set udp.mtu={most} \
-                 (DOORBELL_UDP_MTU) on both sides"
+                "{sender} sends packets of up to {longest} bytes and {receiver} takes {most} at most: {remedy}"
             )
         })
     })
@@ -327,5 +332,39 @@ fn reach(
             measured: false,
         },
         Err(error) => no(reason_of(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_that_the_other_port_would_drop_are_refused_at_both_ends() {
+        let judged = |kind: &str, ours: usize, theirs: usize| {
+            let name: RailName = kind.parse().unwrap();
+            let place = |mtu| Place {
+                mtu,
+                takes: mtu,
+                ..Place::default()
+            };
+            let (ours, theirs) = (place(ours), place(theirs));
+            let [here, there] = [(&ours, &theirs), (&theirs, &ours)]
+                .map(|(one, other)| too_long((&name, one), (&name, other), false));
+            assert_eq!(here, there, "the same at both ends");
+            here
+        };
+        let refused = judged("verbs:mlx5_0:1:ud", 4096, 1024).unwrap();
+        assert!(
+            refused.contains("up to 4096 bytes")
+                && refused.contains("takes 1024")
+                && refused.contains("the same MTU"),
+            "{refused}"
+        );
+        assert_eq!(judged("verbs:mlx5_0:1:ud", 1024, 1024), None);
+        // Connections find the MTU of the path.
+        assert_eq!(judged("verbs:mlx5_0:1", 4096, 1024), None);
+        let packets = judged("udp:eth0", 9000, 1500).unwrap();
+        assert!(packets.contains("set udp.mtu=1500"), "{packets}");
     }
 }
