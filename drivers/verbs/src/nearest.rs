@@ -27,18 +27,17 @@ pub fn name_error(tree: &Tree, name: &RailName) -> Option<RailError> {
     if ports.is_empty() {
         return Some(no_devices(name));
     }
-    let is_there = ports.contains(&(wanted.device.clone(), wanted.port));
-    let reason = match () {
-        _ if is_there => return None,
-        _ if tree.devices().contains(&wanted.device) => {
-            let count = tree.ports_of(&wanted.device).len();
-            let noun = if count == 1 { "port" } else { "ports" };
-            format!("{} has {count} {noun}", wanted.device)
-        }
-        _ if port_on(tree, &ports, &wanted.device).is_some() => {
-            format!("{} is a network interface, and no device", wanted.device)
-        }
-        _ => format!("the kernel has no RDMA device {}", wanted.device),
+    if ports.contains(&(wanted.device.clone(), wanted.port)) {
+        return None;
+    }
+    let reason = if tree.devices().contains(&wanted.device) {
+        let count = tree.ports_of(&wanted.device).len();
+        let noun = if count == 1 { "port" } else { "ports" };
+        format!("{} has {count} {noun}", wanted.device)
+    } else if port_on(tree, &ports, &wanted.device).is_some() {
+        format!("{} is a network interface, and no device", wanted.device)
+    } else {
+        format!("the kernel has no RDMA device {}", wanted.device)
     };
     let remedy = meant(tree, &ports, name).unwrap_or_else(|| "`doorbell info` lists the devices".to_owned());
     Some(unusable(name, reason, remedy))
@@ -49,7 +48,8 @@ pub(crate) fn no_devices(name: &RailName) -> RailError {
     unusable(
         name,
         "the kernel has no RDMA device here (/sys/class/infiniband_verbs is empty or not there)",
-        "load its driver and ib_uverbs, or use udp; for tests: modprobe rdma_rxe, rdma link add rxe0 type rxe netdev eth0",
+        "load the driver of the card and ib_uverbs, or use udp; for tests without a card: `modprobe rdma_rxe`, then \
+         `rdma link add rxe0 type rxe netdev eth0`",
     )
 }
 
