@@ -2,8 +2,9 @@
 
 at() { local host=$1; shift; ip netns exec $host "$@"; }
 in_shell_of_b() { eval "$*"; }
-on_a='ip netns exec a'
-on_b='ip netns exec b'
+# By its path: busybox has an `ip` that its `timeout` prefers.
+on_a='/bin/ip netns exec a'
+on_b='/bin/ip netns exec b'
 nic() { if [ $1 = a ]; then echo eth$2; else echo eth$(($2 + 3)); fi; }
 device() { if [ $1 = a ]; then echo rxe$2; else echo rxe$(($2 + 2)); fi; }
 
