@@ -197,7 +197,7 @@ impl World {
         let device = self.device(name);
         if let Some(left) = &mut device.until_refusal {
             if *left == 0 {
-                device.refused = Some(call);
+                device.refused.get_or_insert(call);
                 // SAFETY: the thread's own error number.
                 unsafe { *libc::__errno_location() = libc::ENOMEM };
                 return false;
@@ -354,6 +354,13 @@ pub(crate) fn set_addresses(name: &str, addresses: &[[u8; 4]]) {
     device.events.push_back((numbers::EVENT_GID_CHANGE, 1));
 }
 
+/// How many address handles of a device there are.
+pub(crate) fn handles(name: &str) -> i64 {
+    let world = world();
+    let of_device = world.handles.values().filter(|(.., device)| device == name);
+    of_device.count() as i64
+}
+
 /// The addresses of a device.
 pub(crate) fn addresses(name: &str) -> Vec<[u8; 4]> {
     world().device(name).spec.addresses.clone()
@@ -471,7 +478,7 @@ pub(crate) fn refuse_after(name: &str, count: Option<u32>) {
     (device.until_refusal, device.refused) = (count, None);
 }
 
-/// The call that was refused, if one was, and how many objects exist.
+/// The first call that was refused, if one was, and how many objects exist.
 pub(crate) fn outcome(name: &str) -> (Option<&'static str>, i64) {
     let mut world = world();
     let device = world.device(name);
@@ -940,7 +947,7 @@ unsafe extern "C" fn modify_qp(qp: *mut Qp, attributes: *mut QpAttr, mask: c_int
         let device = world.device(&name);
         if let Some(left) = &mut device.until_refusal {
             if *left == 0 {
-                device.refused = Some("modify_qp");
+                device.refused.get_or_insert("modify_qp");
                 return libc::EIO;
             }
             *left -= 1;
