@@ -209,7 +209,7 @@ mod tests {
             (row.ratio, row.reached, &*row.base, row.disturbed),
             (Some(1.1), true, "quick", false)
         );
-        assert!(lines(&[row.clone()]).contains("1.10  <= 1.25  reached"));
+        assert!(lines(std::slice::from_ref(row)).contains("1.10  <= 1.25  reached"));
         let rate = Comparison {
             goal: Goal::AtLeast(1.0),
             ..LATENCY

@@ -2,8 +2,9 @@
 
 at() { shift; "$@"; }
 in_shell_of_b() { eval "$*"; }
-on_a=
-on_b=
+# Each end has a processor of its own, as the hosts of a wire have.
+on_a='taskset 1'
+on_b='taskset 2'
 control=127.0.0.1
 device() { echo rxe0; }
 hosts() { doorbell key key > /dev/null; }
