@@ -55,8 +55,9 @@ ended() {
 # is_free DEVICE: of queue pairs, it has the one of the kernel's own at most.
 is_free() { rdma resource show | grep -qE "$1: .*qp [01] "; }
 
+# A completion with an error is what a connection has whose peer is gone: soft-RoCE writes a line for it, which is no complaint.
 complaints() {
-    if dmesg | grep -E 'BUG:|WARNING:|rxe.*(cleanup failed|err)|unregister_netdevice'; then
+    if dmesg | grep -v 'make_send_cqe: non-flush error' | grep -E 'BUG:|WARNING:|rxe.*(cleanup failed|err)|unregister_netdevice'; then
         failed "the kernel has nothing to complain of" "see the lines above"
     else
         ok "the kernel has nothing to complain of"
