@@ -311,13 +311,11 @@ impl Open {
     /// Whether the kernel copies registered pages at fork, so that children miss none of them. An
     /// older library cannot report it.
     pub(crate) fn copies_at_fork(&self) -> bool {
+        let Some(status) = self.library.functions.is_fork_initialized else {
+            return false;
+        };
         // SAFETY: no preconditions.
-        let status = self
-            .library
-            .functions
-            .is_fork_initialized
-            .map(|status| unsafe { status() });
-        status == Some(numbers::FORK_UNNEEDED)
+        unsafe { status() == numbers::FORK_UNNEEDED }
     }
 
     /// Whether the provider makes memory windows.
