@@ -105,6 +105,7 @@ struct Dev {
     /// Calls that make something, until one is refused.
     until_refusal: Option<u32>,
     refused: Option<&'static str>,
+    first_refused: Option<&'static str>,
     /// What goes wrong with the requests of its reliable queue pairs.
     faults: Vec<Fault>,
     /// Requests of its reliable queue pairs do not end.
@@ -197,7 +198,8 @@ impl World {
         let device = self.device(name);
         if let Some(left) = &mut device.until_refusal {
             if *left == 0 {
-                device.refused.get_or_insert(call);
+                device.refused = Some(call);
+                device.first_refused.get_or_insert(call);
                 // SAFETY: the thread's own error number.
                 unsafe { *libc::__errno_location() = libc::ENOMEM };
                 return false;
@@ -267,6 +269,7 @@ pub(crate) fn library(spec: Spec) -> Library {
         objects: 0,
         until_refusal: None,
         refused: None,
+        first_refused: None,
         faults: Vec::new(),
         is_held: false,
         is_mute: false,
@@ -352,6 +355,11 @@ pub(crate) fn set_addresses(name: &str, addresses: &[[u8; 4]]) {
     let device = world.device(name);
     device.spec.addresses = addresses.to_vec();
     device.events.push_back((numbers::EVENT_GID_CHANGE, 1));
+}
+
+/// The first call that was refused, if one was.
+pub(crate) fn first_refused(name: &str) -> Option<&'static str> {
+    world().device(name).first_refused
 }
 
 /// How many address handles of a device there are.
@@ -476,9 +484,10 @@ pub(crate) fn refuse_after(name: &str, count: Option<u32>) {
     let mut world = world();
     let device = world.device(name);
     (device.until_refusal, device.refused) = (count, None);
+    device.first_refused = None;
 }
 
-/// The first call that was refused, if one was, and how many objects exist.
+/// The last call that was refused, if one was, and how many objects exist.
 pub(crate) fn outcome(name: &str) -> (Option<&'static str>, i64) {
     let mut world = world();
     let device = world.device(name);
@@ -947,7 +956,8 @@ unsafe extern "C" fn modify_qp(qp: *mut Qp, attributes: *mut QpAttr, mask: c_int
         let device = world.device(&name);
         if let Some(left) = &mut device.until_refusal {
             if *left == 0 {
-                device.refused.get_or_insert("modify_qp");
+                device.refused = Some("modify_qp");
+                device.first_refused.get_or_insert("modify_qp");
                 return libc::EIO;
             }
             *left -= 1;

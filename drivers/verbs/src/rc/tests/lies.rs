@@ -209,7 +209,7 @@ fn every_step_of_connecting_that_is_refused_leaves_nothing() {
         model::refuse_after(&device, Some(count));
         pair.a.send(pair.to_b, b"hello", Body::Empty).unwrap();
         (0..300).for_each(|_| pair.turn());
-        let Some(call) = model::outcome(&device).0 else {
+        let Some(call) = model::first_refused(&device) else {
             assert_eq!(pair.at_b.messages.len(), 1, "nothing was refused");
             model::refuse_after(&device, None);
             break;
