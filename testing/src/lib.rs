@@ -8,6 +8,7 @@
 //! | [`random`] | numbers that follow from a seed |
 //! | [`snapshot`] | tables of transitions, compared with files of the repository |
 //! | [`run_folder`] | programs that see a folder of the test as `/run` |
+//! | [`subnet`] | an InfiniBand subnet of simulated nodes with a real manager (ibsim, opensm) |
 //! | [`stopwatch`] | a clock that stands still while what it measures waits for a core |
 //! | `netns` (feature) | hosts made of network namespaces, with veth links between them |
 //!
@@ -26,6 +27,7 @@ pub mod run_folder;
 pub mod skip;
 pub mod snapshot;
 pub mod stopwatch;
+pub mod subnet;
 
 pub use random::Random;
 pub use skip::skipped;

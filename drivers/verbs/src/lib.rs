@@ -24,6 +24,7 @@
 //! | `ways` | address handles of peers |
 //! | `watch` | the device and the port of a rail, looked after while it is open |
 //! | `ud` | datagrams |
+//! | `subnet` | requests to the administration of a subnet, through libibumad |
 //! | `cm` | how two rails agree on the queue pairs of a connection, without a device |
 //! | `rc` | messages over reliable connections |
 //!
@@ -45,6 +46,7 @@ mod neighbour;
 mod ports;
 mod rc;
 mod source;
+pub mod subnet;
 #[allow(unsafe_code)]
 mod sys;
 mod ud;

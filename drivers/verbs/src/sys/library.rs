@@ -161,14 +161,14 @@ impl Library {
 }
 
 /// Finds a function by its name and version.
-fn symbol(handle: *mut c_void, name: &CStr, version: &CStr) -> Option<*mut c_void> {
+pub(super) fn symbol(handle: *mut c_void, name: &CStr, version: &CStr) -> Option<*mut c_void> {
     // SAFETY: the handle is of a library that is loaded; both texts end with zero bytes.
     let address = unsafe { libc::dlvsym(handle, name.as_ptr(), version.as_ptr()) };
     (!address.is_null()).then_some(address)
 }
 
 /// The loader's words for what went wrong last in this thread.
-fn loader_error() -> String {
+pub(super) fn loader_error() -> String {
     // SAFETY: no preconditions; the text is the loader's until the next of its calls in this thread.
     let text = unsafe { libc::dlerror() };
     if text.is_null() {

@@ -11,6 +11,7 @@ pub(crate) mod model;
 pub(crate) mod numbers;
 mod objects;
 mod said;
+mod umad;
 
 pub(crate) use abi::{AhAttr, DeviceAttr, GidEntry, PortAttr, QpAttr, Wc};
 pub(crate) use library::{LIBRARY, Library};
@@ -19,3 +20,4 @@ pub(crate) use objects::{
     Event, Handles, Held, Listed, Open, PIECES, Pinned, Place, Poster, Registered, ReliablePair,
     ReliableSizes, Requests, Sender, SharedQueue, Sizes, Window,
 };
+pub(crate) use umad::{MAD, SubnetManager, UMAD, Umad, UmadPort};

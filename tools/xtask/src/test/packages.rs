@@ -145,6 +145,22 @@ const PACKAGES: &[Package] = &[
         program: "rping",
         steps: &["test"],
     },
+    // drivers/verbs/tests and acm/tests query a real manager of a simulated subnet (testing/src/subnet.rs)
+    Package {
+        name: "ibsim-utils",
+        program: "ibsim",
+        steps: &["test"],
+    },
+    Package {
+        name: "libumad2sim0",
+        program: "/usr/share/doc/libumad2sim0/copyright",
+        steps: &["test"],
+    },
+    Package {
+        name: "opensm",
+        program: "/usr/sbin/opensm",
+        steps: &["test"],
+    },
     Package {
         name: "chromium",
         program: "chromium",
@@ -165,7 +181,7 @@ const PACKAGES: &[Package] = &[
 ];
 
 /// Packages whose service listens from the moment that they are installed, where a systemd runs.
-const LISTENERS: &[&str] = &["openssh-server", "ibacm"];
+const LISTENERS: &[&str] = &["openssh-server", "ibacm", "opensm"];
 
 /// Whether a package may be installed without being named by the user.
 fn may_come(name: &str, has_systemd: bool, is_ci: bool) -> bool {
