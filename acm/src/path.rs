@@ -3,10 +3,11 @@
 //! reference: acm, section 4 (layout, codes); InfiniBand Architecture Specification, volume 1, 15.2.5.16
 //! (PathRecord).
 
-use zerocopy::byteorder::network_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::FromZeros;
 
 use crate::address::Gid;
+
+pub use doorbell_verbs::subnet::PathRecord;
 
 /// Bytes of a path on the wire.
 pub const PATH: usize = 64;
@@ -158,27 +159,6 @@ impl Default for Path {
     }
 }
 
-/// The layout of a path on the wire.
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
-#[repr(C)]
-pub struct PathRecord {
-    service_id: U64,
-    dgid: [u8; 16],
-    sgid: [u8; 16],
-    dlid: U16,
-    slid: U16,
-    flow_and_hops: U32,
-    tclass: u8,
-    reversible_and_count: u8,
-    pkey: U16,
-    qos_and_sl: U16,
-    mtu: u8,
-    rate: u8,
-    packet_lifetime: u8,
-    preference: u8,
-    reserved: [u8; 6],
-}
-
 const _: () = assert!(size_of::<PathRecord>() == PATH);
 
 impl From<&Path> for PathRecord {
@@ -232,6 +212,8 @@ impl From<&PathRecord> for Path {
 
 #[cfg(test)]
 mod tests {
+    use zerocopy::IntoBytes;
+
     use super::*;
 
     fn some() -> Path {

@@ -22,6 +22,8 @@ const INSIDE: &str = "DOORBELL_TEST_NODE";
 /// How long the manager may take to begin.
 const PATIENCE: Duration = Duration::from_secs(30);
 const MANAGER: &str = "/usr/sbin/opensm";
+/// Prints the state of a node's port.
+const STATE: &str = "/usr/sbin/ibstat";
 
 const NODES: &str = r#"Switch 8 "switch"
 [1] "node1"[1]
@@ -66,8 +68,10 @@ fn missing() -> Result<PathBuf, String> {
     if let Some(reason) = lacking("ibsim", "ibsim-utils") {
         return Err(reason);
     }
-    if !Path::new(MANAGER).is_file() {
-        return Err(format!("package opensm: {MANAGER} not found"));
+    for (program, package) in [(MANAGER, "opensm"), (STATE, "infiniband-diags")] {
+        if !Path::new(program).is_file() {
+            return Err(format!("package {package}: {program} not found"));
+        }
     }
     library().ok_or_else(|| "package libumad2sim0: libumad2sim.so not found".to_owned())
 }
@@ -131,6 +135,26 @@ impl Subnet {
         manager.env("OSM_CACHE_DIR", ".").env("OSM_TMP_DIR", ".");
         self.spawn(manager, "manager.out");
         self.wait_for("manager.out", "Entering MASTER state");
+        ["node2", "node3"]
+            .iter()
+            .for_each(|node| self.wait_until_up(node));
+    }
+
+    /// Waits until the manager has brought a node's port up. A program sees it as it was when it began.
+    fn wait_until_up(&self, node: &str) {
+        let begun = Instant::now();
+        loop {
+            let output = self.command(STATE, node).output().expect("ibstat starts");
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            if text.contains("State: Active") && !text.contains("SM lid: 0") {
+                return;
+            }
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{node} is not up after {PATIENCE:?}: {text}"
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Ends the manager and starts another one.

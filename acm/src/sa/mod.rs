@@ -1,9 +1,14 @@
 //! Queries to a subnet administrator (SA) for paths, and its answers.
 //!
-//! The resolver only emits the queries ([`Action::QuerySa`](crate::resolver::Action::QuerySa)); an
-//! [`Administration`] answers them, for example from a file of routes.
+//! The resolver only emits the queries ([`Action::QuerySa`](crate::resolver::Action::QuerySa)). An
+//! [`Administration`] answers them at once from a file of routes; [`Subnets`] sends them to the administrator
+//! of the endpoint's InfiniBand subnet, and keeps the memberships in its multicast groups.
 //!
 //! reference: acm, section 10 (SA Get PathRecord).
+
+mod subnets;
+
+pub use subnets::{Line, SubnetEvent, Subnets};
 
 use crate::endpoint::Endpoint;
 use crate::path::Path;
@@ -26,8 +31,7 @@ pub enum NoPath {
     NoAdministrator,
 }
 
-/// Answers queries for paths. It answers at once; a slow one would keep the number and call the resolver
-/// later.
+/// Answers queries for paths at once.
 pub trait Administration {
     /// Returns the path that matches a query; zero fields of the query are open.
     ///

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::time::Time;
+use doorbell_verbs::subnet::SubnetPort;
 
 use super::ServiceError;
 use super::config::ServiceConfig;
@@ -20,9 +21,10 @@ use crate::carrier::{self, Carrier, Event, Key, UdpCarrier};
 use crate::config::{Options, Preload, Warnings};
 use crate::endpoint::Link;
 use crate::host::{HostInventory, source_for};
+use crate::path::Path;
 use crate::query::{Answer, Found, Question};
 use crate::resolver::{Action, EndpointId, ProbeId, Resolver, Sender, Ticket};
-use crate::sa::Administration;
+use crate::sa::{Administration, NoPath, QueryId, SubnetEvent, Subnets};
 use crate::serve::{Reply, ServerCounters};
 use crate::status::Status;
 
@@ -31,6 +33,8 @@ const ENDPOINTS: usize = 16;
 /// Values of `log_level` above errors: changes, and each query.
 const CHANGES: u8 = 1;
 const QUESTIONS: u8 = 2;
+/// About a second: the default of subnet managers.
+const SUBNET_TIMEOUT: u8 = 18;
 /// Maximum turns of the carrier before clients are served again.
 const TURNS: usize = 16;
 
@@ -99,6 +103,8 @@ pub(super) struct State {
     key: Option<Key>,
     pub(super) resolver: Resolver,
     preload: Preload,
+    /// The administrators of this host's InfiniBand subnets.
+    subnets: Subnets<SubnetPort>,
     /// The interfaces of this host.
     here: HostInventory,
     /// Configuration that does not fit this host.
@@ -137,6 +143,11 @@ fn resolver(config: &ServiceConfig, key: Option<&Key>, now: Time) -> Resolver {
     Resolver::new(config.resolver(key.is_some()), now, Box::new(random))
 }
 
+fn subnets(config: &ServiceConfig) -> Subnets<SubnetPort> {
+    let options = config.resolver(false);
+    Subnets::of_system(options.attempt(SUBNET_TIMEOUT), options.retries)
+}
+
 fn carrier(config: &ServiceConfig, key: Option<&Key>) -> Result<AsyncCarrier, ServiceError> {
     let carrier = UdpCarrier::new(config.carrier(key.cloned()))?;
     carrier.registered().map_err(ServiceError::Runtime)
@@ -154,6 +165,7 @@ impl State {
         let mut state = Self {
             resolver: resolver(&config, key.as_ref(), clock.now()),
             carrier: carrier(&config, key.as_ref())?,
+            subnets: subnets(&config),
             clock,
             began: config.options.clone(),
             config,
@@ -238,7 +250,9 @@ impl State {
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let carrier = self.carrier.get_ref().next_deadline();
         let carrier = (carrier != Time::NEVER).then_some(carrier);
-        [self.resolver.next_deadline(), carrier, self.again.at()]
+        let subnets = self.subnets.next_deadline();
+        let subnets = (subnets != Time::NEVER).then_some(subnets);
+        [self.resolver.next_deadline(), carrier, subnets, self.again.at()]
             .into_iter()
             .flatten()
             .min()
@@ -415,6 +429,8 @@ impl State {
         if !same {
             let now = self.now();
             self.resolver = resolver(&self.config, self.key.as_ref(), now);
+            self.subnets.leave_all(now);
+            self.subnets = subnets(&self.config);
             self.probes.clear();
             self.groups.clear();
             self.peers = Peers::default();
@@ -449,6 +465,7 @@ impl State {
             }
         }
         let now = self.now();
+        self.turn_subnets(now);
         if self.again.is_due(now) {
             self.serve_endpoints();
         }
@@ -503,11 +520,7 @@ impl State {
                     mad,
                     answer,
                 } => self.unicast(endpoint, to, &mad, answer),
-                Action::QuerySa { id, path, .. } => {
-                    let found = self.preload.path(&path);
-                    let now = self.now();
-                    self.resolver.sa(now, id, found);
-                }
+                Action::QuerySa { id, endpoint, path } => self.query_sa(id, endpoint, &path),
                 Action::Probe {
                     id,
                     endpoint,
@@ -515,6 +528,52 @@ impl State {
                     destination,
                     large,
                 } => self.probe(id, endpoint, (source, destination), large),
+            }
+        }
+    }
+
+    /// Looks a path up in the preloaded file, if there is one; else queries the administrator of the
+    /// endpoint's subnet.
+    fn query_sa(&mut self, id: QueryId, endpoint: EndpointId, path: &Path) {
+        let now = self.now();
+        let own = self.resolver.endpoint(endpoint);
+        match own.filter(|own| own.link == Link::InfiniBand && self.preload.paths().is_empty()) {
+            Some(own) => self.subnets.path(now, own, id, path),
+            None => {
+                let found = self.preload.path(path);
+                self.resolver.sa(now, id, found);
+            }
+        }
+        self.on_subnet_events(now, Some(endpoint));
+    }
+
+    fn turn_subnets(&mut self, now: Time) {
+        self.subnets.turn(now);
+        self.on_subnet_events(now, None);
+    }
+
+    /// Hands the administrators' answers to the resolver.
+    fn on_subnet_events(&mut self, now: Time, endpoint: Option<EndpointId>) {
+        while let Some(event) = self.subnets.event() {
+            match event {
+                SubnetEvent::Path { id, answer } => {
+                    let own = endpoint.and_then(|id| self.resolver.endpoint(id));
+                    let trouble = own.and_then(|own| self.subnets.trouble(own)).map(str::to_owned);
+                    if let (Err(NoPath::NoAdministrator), Some(why)) = (&answer, trouble) {
+                        self.report_error(why);
+                    }
+                    self.resolver.sa(now, id, answer);
+                }
+                SubnetEvent::Joined {
+                    endpoint,
+                    group,
+                    like,
+                    ..
+                } => self.resolver.joined(now, endpoint, group, Some(like)),
+                SubnetEvent::NotJoined { endpoint, group, why } => {
+                    self.report_error(format!("cannot join the group {group}: {why}"));
+                    self.resolver.joined(now, endpoint, group, None);
+                }
             }
         }
     }

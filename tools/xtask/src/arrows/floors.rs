@@ -119,7 +119,13 @@ const FLOORS: &[Place] = &[
     ),
     // the kernel's interfaces and routes are read in one place, for all crates
     place(4, "oob", "doorbell-oob", Sees::Only(&["fabric", "drivers/inet"])),
-    place(4, "acm", "doorbell-acm", Sees::Only(&["fabric", "drivers/inet"])),
+    // queue pairs and libibumad belong to a driver, since they take unsafe code
+    place(
+        4,
+        "acm",
+        "doorbell-acm",
+        Sees::Only(&["fabric", "drivers/inet", "drivers/verbs"]),
+    ),
     // 5: active messages, and what the benchmarks need apart
     place(
         5,

@@ -157,6 +157,11 @@ const PACKAGES: &[Package] = &[
         steps: &["test"],
     },
     Package {
+        name: "infiniband-diags",
+        program: "/usr/sbin/ibstat",
+        steps: &["test"],
+    },
+    Package {
         name: "opensm",
         program: "/usr/sbin/opensm",
         steps: &["test"],
