@@ -25,6 +25,7 @@
 //! | [`vic`] | the model of a VIC, by its clients and the wire | rings stay inside of their bounds; no function writes what is another's |
 //! | [`lane`] | both ends of a lane in shared memory, by the other one | no index is believed that cannot be |
 //! | [`acm_mad`] | a resolver of addresses, by all hosts on its network | questions end once, by their bound; tables are bounded; without the key nothing is learned |
+//! | [`acm_subnet`] | the requests to a subnet's administrator, by that administrator | questions end once, by their bound; a group that is joined is the requested one |
 //! | [`verbs_contact`] | two contacts of rails over connections, by an attacker between them | both ends report one life; in the end there is one connection |
 //! | [`verbs_address`] | the reader of what rails over queue pairs publish | what is accepted is written as it was read |
 //! | [`verbs_sends`] | one end of a reliable connection, by the peer: heads, coalesced messages, counters | what is accepted was granted and is read as it was written; no counter is believed that cannot be |
@@ -34,6 +35,7 @@
 pub mod acm_client;
 pub mod acm_config;
 pub mod acm_mad;
+pub mod acm_subnet;
 pub mod btl_frames;
 pub mod btl_peer;
 pub mod ether;
