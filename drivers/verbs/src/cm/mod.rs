@@ -67,6 +67,6 @@ pub(crate) use contact::{Contact, ContactConfig, Local};
 pub(crate) use counts::ContactCounts;
 pub(crate) use event::{Attempt, Connect, Event, Refusal};
 pub(crate) use mtu::{Diagnosis, Mtu, Size};
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 pub(crate) use peer::{From, Remote, Source};
 pub(crate) use wire::{LONGEST, Numbers, Target};
