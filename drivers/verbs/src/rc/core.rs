@@ -25,6 +25,8 @@ use crate::sys::{
     Channel, Domain, Open, PIECES, Poster, Registered, ReliablePair, ReliableSizes, Wc, numbers,
 };
 
+/// Polls in vain after which peers are sent counters that they do not wait for.
+const IDLE: u32 = 4096;
 /// Completions that are taken off a queue at a time.
 const BATCH: usize = 16;
 /// The longest message that proves a connection: the largest path MTU.
@@ -284,6 +286,8 @@ pub(crate) struct Core {
     /// One of the queues has failed.
     pub(crate) is_broken: bool,
     pub(crate) next_look: Time,
+    /// When peers are sent counters that they do not wait for.
+    pub(crate) next_told: Time,
     /// Entries of the queue of sends, and requests that may need one.
     entries: usize,
     under_way: usize,
@@ -350,6 +354,7 @@ impl Core {
             device: Some(device),
             is_broken: false,
             next_look: Time::ZERO,
+            next_told: Time::ZERO,
             entries: Device::entries(&sizes),
             under_way: 0,
             settling: 0,
@@ -942,17 +947,20 @@ impl Core {
         self.reap();
         self.reap_one_sided();
         self.idle = if found { 0 } else { self.idle.wrapping_add(1) };
-        if self.idle == 2 || self.idle.is_multiple_of(16) {
-            self.tell(false);
-            self.read_pages();
-        } else if found {
+        if found {
             self.tell(true);
+        } else if self.idle == 2 || self.idle.is_multiple_of(16) {
+            self.read_pages();
+            // For an owner that polls and does nothing else.
+            if self.idle.is_multiple_of(IDLE) {
+                self.tell(false);
+            }
         }
         self.flush();
     }
 
     /// Writes counters to the peers that wait for them; at leisure to all that do not know them.
-    fn tell(&mut self, only_low: bool) {
+    pub(crate) fn tell(&mut self, only_low: bool) {
         let mut at = 0;
         while let Some(&index) = self.owed.get(at) {
             let is_done = self.tell_one(index, only_low);
@@ -965,11 +973,19 @@ impl Core {
         }
     }
 
+    /// Whether a peer does not know all of what was taken.
+    pub(crate) fn owes(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
     fn tell_one(&mut self, index: u32, only_low: bool) -> bool {
         let peer = &mut self.peers[index as usize];
         let Some(link) = &mut peer.link else { return true };
         if only_low && !link.is_low() {
             return false;
+        }
+        if only_low {
+            link.widen(&self.slots);
         }
         self.stats.granted += link.grant(&mut self.slots);
         if link.promised() == 0 && self.slots.grow().unwrap_or(false) {

@@ -16,6 +16,8 @@ pub(crate) const LOOK: Duration = Duration::from_millis(20);
 const AT_A_TIME: usize = 64;
 /// How soon what peers write to counters is looked at while messages wait for it: it raises no event.
 const SOON: Duration = Duration::from_millis(2);
+/// How soon peers learn what was taken of theirs, if nothing goes to them and they do not wait for credits.
+const AT_LEISURE: Duration = Duration::from_micros(200);
 /// A request that has not ended after this time never will, if the device's own bound has passed twice, too.
 const STALLED: Duration = Duration::from_secs(1);
 /// A peer that owes completions for this long is a suspect.
@@ -31,6 +33,10 @@ impl Core {
         self.reap();
         self.read_pages();
         self.progress_one_sided();
+        if now >= self.next_told && self.owes() {
+            self.next_told = now + AT_LEISURE;
+            self.tell(false);
+        }
         self.flush();
         if now < self.next_look {
             return;
@@ -43,10 +49,15 @@ impl Core {
 
     /// The next time at which there is something to do.
     pub(crate) fn next_deadline(&self) -> Time {
-        if self.active.is_empty() && self.onesided.is_quiet() {
+        let look = if self.active.is_empty() && self.onesided.is_quiet() {
             self.next_look
         } else {
             self.next_look.min(self.now + SOON)
+        };
+        if self.owes() {
+            look.min(self.next_told)
+        } else {
+            look
         }
     }
 

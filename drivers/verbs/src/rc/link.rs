@@ -628,7 +628,15 @@ impl Link {
     /// Whether the peer has used so much that it waits soon.
     #[inline]
     pub(crate) fn is_low(&self) -> bool {
-        self.promised() * 2 <= self.target
+        self.promised() * 4 <= self.target
+    }
+
+    /// The peer uses its credits up: it is granted more at a time, where there is plenty.
+    #[inline]
+    pub(crate) fn widen(&mut self, slots: &Slots) {
+        if slots.unpromised() * 2 > slots.posted {
+            self.target = (self.target * 2).min(MOST_CREDITS);
+        }
     }
 
     /// Grants what there is, up to the target; returns how many credits. What a new connection begins with is
