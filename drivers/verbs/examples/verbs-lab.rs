@@ -4,6 +4,7 @@
 //! ```text
 //! verbs-lab conformance verbs:rxe0:1
 //! verbs-lab conformance verbs:rxe0:1:ud
+//! verbs-lab operations verbs:rxe0:1
 //! strace -f -o calls verbs-lab exchange verbs:rxe0:1
 //! strace -f -o calls verbs-lab exchange verbs:rxe0:1:ud
 //! ```
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use doorbell_fabric::datagram::{Channel, Datagram as _, Receive as _, Transmit as _};
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::message::{Body, Message as _, PeerIndex};
+use doorbell_fabric::memory::Region;
+use doorbell_fabric::message::{Access, Body, Exposure, Landing, Message as _, OpId, PeerIndex, RemoteKey};
 use doorbell_fabric::rail::Rail as _;
 use doorbell_fabric::time::Time;
 use doorbell_sim::conformance::datagram::Ends;
@@ -29,9 +31,12 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words[..] {
         ["conformance", name] => conformance(name),
+        ["operations", name] => operations(name),
         ["exchange", name] => exchange(name),
         _ => {
-            eprintln!("verbs-lab: usage: `verbs-lab conformance RAIL` or `verbs-lab exchange RAIL`");
+            eprintln!(
+                "verbs-lab: usage: `verbs-lab conformance RAIL`, `verbs-lab operations RAIL` or `verbs-lab exchange RAIL`"
+            );
             return ExitCode::from(2);
         }
     };
@@ -127,6 +132,53 @@ fn all_hold<C>(
         all &= holds;
     }
     all
+}
+
+/// Lengths of what is read one-sided.
+const LENGTHS: [usize; 6] = [8, 4096, 64 << 10, 100_000, 1 << 20, 4 << 20];
+
+/// Reads memory of each length at the other end, which is exposed for that and withdrawn, and compares it;
+/// one line for each.
+fn operations(name: &str) -> Result<bool, RailError> {
+    let mut pair = apart(name)?.connect();
+    let mut all = true;
+    for (number, length) in (1..).zip(LENGTHS) {
+        let (there, here) = (Region::new(length)?, Region::new(length)?);
+        let bytes: Vec<u8> = (0..length).map(|at| (at * 7 + length) as u8).collect();
+        there.write(0, &bytes);
+        let to_a = pair.to_a;
+        let exposed = pair
+            .b()
+            .expose(Exposure::Region(there.whole()), Access::ReadWrite, Some(to_a));
+        let Ok(remote) = exposed else {
+            println!(
+                "{length} bytes are not exposed: {exposed:?}, {:?}",
+                pair.b().refusal()
+            );
+            return Ok(false);
+        };
+        let begun = pair
+            .a
+            .get(pair.to_b, OpId(number), &remote, Landing::Region(here.whole()));
+        let began = Instant::now();
+        // Whether it ends in time is part of what is checked.
+        while begun.is_ok() && pair.at_a.ended.is_empty() && began.elapsed() < KNOWN {
+            pair.turn();
+        }
+        let ended = pair.at_a.ended.pop();
+        let is_whole = here.whole().as_shared().to_vec() == bytes;
+        let refusals = [
+            pair.a.refusal().map(str::to_owned),
+            pair.b().refusal().map(str::to_owned),
+        ];
+        match ended {
+            Some((_, Ok(_))) if is_whole => println!("{length} bytes are read whole"),
+            ended => println!("{length} bytes are not read: {begun:?}, {ended:?}, {refusals:?}"),
+        }
+        all &= is_whole;
+        pair.b().withdraw(RemoteKey(remote.key.get()));
+    }
+    Ok(all)
 }
 
 /// Frames of the steady state, and how many are announced together.

@@ -366,6 +366,11 @@ impl World {
         if state != numbers::RTS && state != numbers::ERR || half.posted - half.retired >= most {
             return false;
         }
+        // As the library does for soft-RoCE.
+        let is_bind = request.opcode == numbers::WR_BIND_MW;
+        if is_bind && (request.imm_data != 0 || request.num_sge != 0) {
+            return false;
+        }
         half.posted += 1;
         let posted = half.posted;
         let is_held = self.device(&device).is_held;

@@ -40,6 +40,13 @@ contract() {
     if [ $status = 0 ]; then ok "$kind, conformance: all of it"; else failed "$kind, conformance: all of it" "exit $status: $(tail -n 3 marks)"; fi
 }
 
+# Memory of all lengths, exposed and withdrawn one after the other.
+operations() {
+    if [ $kind = rc ]; then
+        measured "$kind, operations: bytes of all lengths, exposed one after the other" verbs-lab operations $rail
+    fi
+}
+
 # A batch of sixteen is one system call, and receiving is none; one for each 500 besides is housekeeping.
 calls() {
     if said=$(timeout 120 strace -f -o calls verbs-lab exchange $rail 2> marks); then
@@ -167,7 +174,7 @@ done
 based
 for kind in $KINDS; do
     rail=$(rail_of rxe0 $kind)
-    for part in ${PARTS:-told contract calls carried many failover failover_twice failover_thrice killed taken}; do $part; done
+    for part in ${PARTS:-told contract operations calls carried many failover failover_twice failover_thrice killed taken}; do $part; done
 done
 complaints
 finish

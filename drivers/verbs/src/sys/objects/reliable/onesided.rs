@@ -276,6 +276,8 @@ impl Requests {
         request.send_flags = numbers::SEND_SIGNALED;
         request.num_sge = c_int::from(piece.is_some_and(|piece| piece.length > 0));
         request.first = [0; 4];
+        // A key of an invalidation before: some providers refuse a bind that has one.
+        request.imm_data = 0;
         self.pieces[index] = piece.unwrap_or(Sge::zeroed());
         self.waiting += 1;
         Ok(request)
