@@ -211,6 +211,8 @@ impl Core {
         if let Some(link) = &mut self.peers[current.peer as usize].link {
             link.consumed += 1;
         }
+        // The counters may have been sent since its send began.
+        self.mark_owed(current.peer);
         if current.left == 1 {
             self.inbox.current = None;
             self.slots.give_back(current.slot);

@@ -184,3 +184,21 @@ fn a_thousand_peers_that_are_never_spoken_to_take_a_quarter_of_a_kibibyte_each()
     let each = (alloc::of_thread().held - before) / i64::from(PEERS);
     assert!(each <= 256, "{each} bytes for each peer");
 }
+
+#[test]
+fn messages_of_one_send_that_are_taken_one_by_one_are_all_known_to_be() {
+    let mut pair = connected();
+    for n in 0..40u8 {
+        send(&mut pair, &[n; 60]);
+    }
+    pair.a.flush();
+    let last = pair.a.core.last_accepted(pair.to_b.0);
+    // Counters are sent after each millisecond, between two messages of the send.
+    for _ in 0..40 {
+        pair.turn_a();
+        let seen = &mut pair.at_b;
+        pair.b.as_mut().unwrap().poll(1, seen);
+    }
+    (0..20).for_each(|_| pair.turn());
+    assert_eq!(pair.a.handed_over(pair.to_b), last);
+}
