@@ -31,8 +31,9 @@ use doorbell_fabric::message::{Arrivals, Inbound, Incarnation, Message, OpError,
 
 use crate::{Change, Plane, SimNet};
 
-/// How long a check waits for something promised, in real time.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a check waits for something promised, in real time: longer than the minute in which a rail calls
+/// a peer that it has not met.
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Advances time a little for both ends: a virtual clock, or `progress` with a real one. It does not poll.
 pub type Pump<R> = Box<dyn FnMut(&mut R, Option<&mut R>)>;
