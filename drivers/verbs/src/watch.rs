@@ -120,9 +120,15 @@ impl PortWatch {
         self.next_look
     }
 
-    /// Looks at the device and its port, if it is time to. `other` gets the events that are about something
-    /// else.
-    pub(crate) fn look(&mut self, now: Time, open: &Open, other: &mut dyn FnMut(&Event)) -> Option<Changes> {
+    /// Looks at the device and its port, and at the GIDs by which `ways` lead, if it is time to. `other` gets
+    /// the events that are about something else.
+    pub(crate) fn look(
+        &mut self,
+        now: Time,
+        open: &Open,
+        ways: &Ways,
+        other: &mut dyn FnMut(&Event),
+    ) -> Option<Changes> {
         if now < self.next_look {
             return None;
         }
@@ -150,14 +156,14 @@ impl PortWatch {
         }
         if now >= self.next_port {
             self.next_port = now + LOOK_AT_PORT;
-            self.look_at_port(open, &mut found);
+            self.look_at_port(open, ways, &mut found);
         }
         found.link = self.report(now);
         Some(found)
     }
 
     /// The port as it is now: its state, its MTU, its GIDs, its partition.
-    fn look_at_port(&mut self, open: &Open, found: &mut Changes) {
+    fn look_at_port(&mut self, open: &Open, ways: &Ways, found: &mut Changes) {
         let partition = self.partition.map(|(_, key)| key);
         let port = Port::look_for(open, self.port.number, &self.tree, partition).ok();
         let Some(port) = port.and_then(|port| port.only(self.needs.gid_index).ok()) else {
@@ -165,7 +171,7 @@ impl PortWatch {
             return;
         };
         let fits = self.needs.mtu.is_none_or(|least| port.mtu() >= Some(least));
-        self.is_up = port.reason().is_none() && fits && self.has_a_known_gid(&port);
+        self.is_up = port.reason().is_none() && fits && self.has_a_known_gid(&port) && ways.begin_at(&port);
         found.has_moved |= port.gids != self.port.gids || port.attributes.lid != self.port.attributes.lid;
         found.is_partition_moved = port.partition.is_some() && port.partition != self.partition;
         found.is_mtu_changed = port.mtu().is_some() && port.mtu() != self.port.mtu();

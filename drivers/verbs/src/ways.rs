@@ -111,6 +111,16 @@ impl Ways {
         self.list.insert(peer, way);
     }
 
+    /// Whether the GIDs of all ways are those of the port as it is now.
+    pub(crate) fn begin_at(&self, port: &Port) -> bool {
+        let mut ways = self.list.values();
+        ways.all(|way| {
+            let ours = way.gids.ours;
+            let mut usable = port.gids.usable.iter();
+            ours == Gid([0; 16]) || usable.any(|entry| entry.published.gid == ours)
+        })
+    }
+
     /// Removes a peer.
     pub(crate) fn remove(&mut self, peer: u32, now: Time, tx: &mut impl SendsBy) {
         self.list.remove(&peer);

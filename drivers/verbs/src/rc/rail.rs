@@ -272,9 +272,9 @@ impl RcRail {
             return;
         };
         let core = &mut self.core;
-        let changes = self
-            .watch
-            .look(now, &open, &mut |event| core.on_device_event(event));
+        let changes = self.watch.look(now, &open, self.connector.ways(), &mut |event| {
+            core.on_device_event(event);
+        });
         drop(open);
         let Some(changes) = changes else { return };
         if changes.is_gone {

@@ -284,7 +284,9 @@ impl UdRail {
     fn look(&mut self, now: Time) {
         let Some(device) = &self.device else { return };
         let other_events = &mut self.other_events;
-        let found = self.watch.look(now, &device.open, &mut |_| *other_events += 1);
+        let found = self
+            .watch
+            .look(now, &device.open, &self.ways, &mut |_| *other_events += 1);
         let Some(found) = found else { return };
         if found.is_gone {
             return self.lose();

@@ -331,6 +331,21 @@ fn an_address_that_is_taken_away_and_given_back_moves_nothing_else() {
 }
 
 #[test]
+fn without_the_address_that_peers_are_reached_by_the_link_is_down_whatever_others_there_are() {
+    let number = fresh();
+    let mut spec = Spec::new(&format!("model{number}"), [127, 0, 7, number]);
+    spec.addresses.push([127, 0, 8, number]);
+    let (bench, library) = Bench::new(spec);
+    let (mut a, (_bench, b)) = (bench.open(&library).unwrap(), rail());
+    a.open(&b.address(), Incarnation(1)).unwrap();
+    Two::events(&mut a, 1);
+    model::set_addresses(&bench.name, &[[127, 0, 8, number]]);
+    assert_eq!(Two::events(&mut a, 100), [EventKind::LinkDown]);
+    model::set_addresses(&bench.name, &[[127, 0, 7, number], [127, 0, 8, number]]);
+    assert_eq!(Two::events(&mut a, 1100), [EventKind::LinkUp]);
+}
+
+#[test]
 fn a_device_that_fails_or_goes_ends_the_rail() {
     for goes in [false, true] {
         let mut two = two();
