@@ -205,6 +205,11 @@ impl Contact {
         self.peers.get(peer.index())?.as_ref().map(|peer| &peer.remote)
     }
 
+    /// Whether there is something to do or to know.
+    pub(crate) fn has_event(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// The next thing to do or to know.
     pub(crate) fn event(&mut self) -> Option<Event> {
         self.events.pop_front()

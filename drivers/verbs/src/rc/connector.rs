@@ -268,10 +268,13 @@ impl Connector {
         &self.ways
     }
 
-    /// The next time at which there is something to do.
-    pub(crate) fn next_deadline(&self) -> Option<Time> {
+    /// The next time at which there is something to do: at once where a pass left some of it.
+    pub(crate) fn next_deadline(&self, now: Time) -> Time {
+        if self.contact.has_event() {
+            return now;
+        }
         let contact = self.contact.next_deadline();
-        Some(contact.map_or(self.next_look, |at| at.min(self.next_look)))
+        contact.map_or(self.next_look, |at| at.min(self.next_look))
     }
 
     /// Brings core, contact and network together.

@@ -404,8 +404,7 @@ impl Rail for RcRail {
             return None;
         }
         let own = self.core.next_deadline().min(self.watch.next_look());
-        let other = self.connector.next_deadline();
-        Some(other.map_or(own, |other| own.min(other)))
+        Some(own.min(self.connector.next_deadline(self.core.now)))
     }
 
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {

@@ -1,11 +1,14 @@
 //! The way of messages: what shares a send, what is sent from where it lies, and how credits go.
 
+use std::time::Duration;
+
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::event::{DownReason, EventKind};
 use doorbell_fabric::gid::Link;
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::{Body, Incarnation, Message, MsgId};
 use doorbell_fabric::rail::Rail;
+use doorbell_fabric::time::Time;
 use doorbell_sim::conformance::Pair;
 use doorbell_testing::alloc;
 
@@ -201,4 +204,23 @@ fn messages_of_one_send_that_are_taken_one_by_one_are_all_known_to_be() {
     }
     (0..20).for_each(|_| pair.turn());
     assert_eq!(pair.a.handed_over(pair.to_b), last);
+}
+
+#[test]
+fn many_connections_are_begun_a_few_at_a_time_without_a_pause() {
+    let sizes = Sizes { peers: 16, ..small() };
+    let (mut rail, _) = rail(sizes);
+    for number in 0..16 {
+        let peer = rail.open(&address_of_nobody(number), Incarnation(1)).unwrap();
+        rail.send(peer, b"head", Body::Empty).unwrap();
+    }
+    rail.flush();
+    let now = Time::ZERO + Duration::from_millis(1);
+    let begun = |rail: &RcRail| model::connection_numbers(&device_of(rail)).len();
+    // Each takes calls of the kernel, and a pass must not take long.
+    for pass in 1..=4 {
+        rail.progress(now);
+        assert_eq!(begun(&rail), 4 * pass);
+        assert_eq!(rail.next_deadline() == Some(now), pass < 4);
+    }
 }
