@@ -159,7 +159,8 @@ impl Contact {
         let mtu = way.effort.agreed();
         let attempt = way.attempt;
         self.arm(index, until);
-        self.events.push_back(Event::Prove(attempt, mtu));
+        // Before the making of others: its time runs, and it takes no call of the kernel.
+        self.events.push_front(Event::Prove(attempt, mtu));
     }
 
     fn come_up(&mut self, index: u32) {

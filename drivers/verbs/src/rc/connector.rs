@@ -314,7 +314,10 @@ impl Connector {
             }
         }
         while let Some(peer) = core.wanted.pop_front() {
-            self.contact.call(PeerIndex(peer), now);
+            // It may have been abandoned or forgotten since.
+            if core.is_wanted(peer) {
+                self.contact.call(PeerIndex(peer), now);
+            }
         }
         while let Some((peer, step)) = core.steps.pop_front() {
             let Some(attempt) = self.attempts.get(&peer).copied() else {
@@ -452,7 +455,12 @@ impl Connector {
     /// The queue pairs of an attempt are not needed.
     fn discard(&mut self, core: &mut Core, attempt: Attempt) {
         if self.forget_attempt(attempt.peer.0).is_some() {
-            core.discard(attempt.peer.0);
+            // A message may have shown that it is up, before contact knew.
+            if core.is_up(attempt.peer.0) {
+                core.end(attempt.peer.0, DownReason::Abandoned);
+            } else {
+                core.discard(attempt.peer.0);
+            }
         }
     }
 

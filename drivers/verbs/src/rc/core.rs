@@ -271,6 +271,8 @@ pub(crate) struct Core {
     pub(crate) peers: Vec<Peer>,
     /// How many of them are in lists at times.
     met: usize,
+    /// Connections that are over, until all that was received is taken.
+    pub(crate) leaving: Vec<Box<Link>>,
     /// Messages of former connections that are not known to be taken, by peers.
     retired: FxHashMap<u32, Vec<(u64, Vec<u8>)>>,
     pub(crate) by_pair: FxHashMap<u32, u32>,
@@ -343,6 +345,7 @@ impl Core {
         let onesided = OneSided::new(open, channel, port.0, &budget)?;
         Ok(Self {
             peers: Vec::new(),
+            leaving: Vec::new(),
             met: 0,
             retired: FxHashMap::default(),
             by_pair: FxHashMap::default(),
@@ -462,6 +465,7 @@ impl Core {
     pub(crate) fn prepare(&mut self, index: u32) -> Result<Hello, VerbsError> {
         self.discard(index);
         self.begin_with(index);
+        self.slots.refill(true);
         if self.slots.unpromised() < FIRST_CREDITS {
             self.slots.grow()?;
         }
@@ -517,16 +521,19 @@ impl Core {
         let link = &mut self.peers[index as usize].link;
         let is_begun = |link: &mut Box<Link>| matches!(link.state, State::Made | State::Receiving);
         if let Some(link) = link.take_if(is_begun) {
-            self.let_go_of(index, &link);
+            self.let_go_of(index, link);
         }
     }
 
-    /// A queue pair is about to be destroyed: nothing of it is waited for any more.
-    fn let_go_of(&mut self, index: u32, link: &Link) {
+    /// Nothing of a connection is waited for any more. Its queue pair stays in ERR until all that was received
+    /// is taken: some devices drop what one has received when it is destroyed, and slots with it.
+    fn let_go_of(&mut self, index: u32, mut link: Box<Link>) {
+        link.sever();
         self.by_pair.remove(&link.ours.pair);
         self.under_way -= link.under_way();
         self.settling += link.promised();
         self.steps.retain(|(peer, _)| *peer != index);
+        self.leaving.push(link);
     }
 
     /// The partition is at another place of the table: connections that name it by the old one are over.
@@ -694,13 +701,16 @@ impl Core {
             // What cannot be is no news.
             let _ = link.read_page(accepted);
             taken = link.known.consumed;
-            self.let_go_of(index, &link);
+            self.let_go_of(index, link);
             if let Some(at) = self.ending.iter().position(|ending| *ending == index) {
                 self.ending.swap_remove(at);
             }
         }
+        let has_left = self.retired.contains_key(&index);
         let peer = &mut self.peers[index as usize];
-        peer.passed = peer.passed.max(peer.base + taken);
+        if !has_left {
+            peer.passed = peer.passed.max(peer.base + taken);
+        }
         let (base, mut retired) = (peer.base, Vec::new());
         if let Some(outbox) = &mut peer.outbox {
             peer.base += outbox.accepted;
@@ -919,7 +929,10 @@ impl Core {
         let Some(peer) = self.peers.get_mut(index as usize) else {
             return MsgId(0);
         };
-        if let Some(link) = &peer.link {
+        // What is left of a former connection is not taken, whatever a new one brings.
+        if let Some(link) = &peer.link
+            && !self.retired.contains_key(&index)
+        {
             peer.passed = peer.passed.max(peer.base + link.known.consumed);
         }
         MsgId(peer.passed)
@@ -988,13 +1001,17 @@ impl Core {
             link.widen(&self.slots);
         }
         self.stats.granted += link.grant(&mut self.slots);
-        if link.promised() == 0 && self.slots.grow().unwrap_or(false) {
+        if link.promised() == 0 {
+            // Slots that came back may wait for others to be posted with.
+            if !self.slots.grow().unwrap_or(false) {
+                self.slots.refill(true);
+            }
             self.stats.granted += link.grant(&mut self.slots);
         }
         // What waits to be sent brings it, too.
         let brings_it = peer.outbox.as_ref().is_some_and(|outbox| outbox.waits());
         if !brings_it || !only_low {
-            let posted = link.tell(self.now);
+            let posted = link.tell(self.now, self.under_way > self.entries / 4);
             let is_done = link.has_told() || link.state != State::Up;
             self.stats.told += posted.requests as u64;
             self.book(index, posted);
@@ -1031,6 +1048,7 @@ impl Core {
     /// that are over are reported.
     #[inline]
     pub(crate) fn received_all(&mut self) {
+        self.leaving.clear();
         self.slots.redeem(std::mem::take(&mut self.settling));
         if !self.ending.is_empty() {
             self.reap();

@@ -391,7 +391,8 @@ impl Link {
     }
 
     /// Writes our counters to the peer, which takes no credit.
-    pub(crate) fn tell(&mut self, now: Time) -> Posted {
+    /// One that `reports` frees its place, and those before it, in the queue of completions.
+    pub(crate) fn tell(&mut self, now: Time, reports: bool) -> Posted {
         let mut result = Posted::default();
         if self.state != State::Up || self.told == self.counters() || self.room() == 0 {
             return result;
@@ -401,9 +402,15 @@ impl Link {
         lines.write(at, &self.consumed.to_le_bytes());
         lines.write(at + 8, &self.granted.to_le_bytes());
         lines.write(at + 16, &self.recalls.to_le_bytes());
-        let (number, reports) = self.number();
+        let (number, due) = self.number();
+        if reports {
+            self.reports = number;
+        }
         let own = (&*self.lines, at, COUNTERS);
-        let is_ready = self.poster.write(number, own, self.theirs, reports).is_ok();
+        let is_ready = self
+            .poster
+            .write(number, own, self.theirs, reports || due)
+            .is_ok();
         result.requests = self.ring(1, now);
         result.is_broken = !is_ready || result.requests == 0;
         self.told = self.counters();

@@ -22,6 +22,8 @@ pub(crate) struct Pool {
     bytes: RegionSlice,
     slot: usize,
     free: Vec<u32>,
+    /// Those that messages leave.
+    reserved: usize,
 }
 
 impl Pool {
@@ -33,6 +35,7 @@ impl Pool {
             memory: Some(memory),
             slot,
             free: (0..slots as u32).rev().collect(),
+            reserved: CONTROLS_MOST.min(slots / 16),
         }
     }
 
@@ -177,6 +180,10 @@ impl Outbox {
 
     fn begin(&mut self, pool: &mut Pool) -> Result<(), Refused> {
         if self.frames.len() >= FRAMES {
+            return Err(Refused::Full);
+        }
+        // Without a slot for them, what messages wait for would never be agreed upon.
+        if pool.free.len() <= pool.reserved {
             return Err(Refused::Full);
         }
         let slot = pool.free.pop().ok_or(Refused::Full)?;

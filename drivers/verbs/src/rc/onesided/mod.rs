@@ -88,7 +88,7 @@ impl Default for Sizes {
             pins_loans: true,
             get_from: 32 << 10,
             exposures: 4096,
-            request: 1 << 30,
+            request: 4 << 20,
         }
     }
 }

@@ -115,7 +115,7 @@ impl Core {
     }
 
     /// A protection domain of a peer's own, where the device has no windows.
-    fn own(&mut self, peer: u32) -> Result<(), Refused> {
+    pub(super) fn own(&mut self, peer: u32) -> Result<(), Refused> {
         if self.onesided.abilities.windows || self.onesided.side(peer).own.is_some() {
             return Ok(());
         }
@@ -238,7 +238,7 @@ impl Core {
             }
             exposed.state = State::Binding;
             if side.under_way.is_empty() {
-                side.moved_at = self.now;
+                side.has_moved = true;
             }
             side.under_way.push_back(About::Bind(name));
             (*under_way, stats.requests) = (*under_way + 1, stats.requests + 1);
@@ -269,7 +269,8 @@ impl Core {
         let Some(mut exposed) = self.onesided.exposures.remove(name) else {
             return;
         };
-        if let (Some(window), State::Unbound | State::Ended) = (exposed.window.take(), exposed.state) {
+        // One that was never bound would be bound under the same key again.
+        if let (Some(window), State::Ended) = (exposed.window.take(), exposed.state) {
             self.onesided.exposures.keep(window);
         }
         if let Some(peer) = exposed.to {
@@ -285,6 +286,12 @@ impl Core {
 
     /// Ends the key of a window, and waits for it; else the window goes, and its queue pair with it.
     fn end_key(&mut self, peer: u32, name: u64) {
+        let is_up = self.is_up(peer);
+        let side = self.onesided.side(peer);
+        let transfers = side.under_way.iter().any(|about| matches!(about, About::Op(..)));
+        if (transfers || !is_up) && self.drop_window(name) {
+            return;
+        }
         if self.post_invalidation(peer, name) {
             let is_over = |core: &mut Self| {
                 core.reap_one_sided();
@@ -302,6 +309,9 @@ impl Core {
                 std::thread::yield_now();
             }
         }
+        if self.drop_window(name) {
+            return;
+        }
         // Gone at once, whatever its queue pair does.
         if let Some(exposed) = self.onesided.exposures.get(name)
             && exposed.state != State::Ended
@@ -310,6 +320,17 @@ impl Core {
             exposed.state = State::Ended;
             self.renew_pair(peer, None);
         }
+    }
+
+    /// Ends a key that no request names by the end of its window: a request would wait behind what is under
+    /// way. Whether there is such a key.
+    fn drop_window(&mut self, name: u64) -> bool {
+        let exposed = self.onesided.exposures.get(name);
+        let Some(exposed) = exposed.filter(|exposed| exposed.state == State::Bound) else {
+            return false;
+        };
+        (exposed.window, exposed.state) = (None, State::Ended);
+        true
     }
 
     fn post_invalidation(&mut self, peer: u32, name: u64) -> bool {
@@ -333,7 +354,7 @@ impl Core {
         }
         exposed.state = State::Ending;
         if side.under_way.is_empty() {
-            side.moved_at = self.now;
+            side.has_moved = true;
         }
         side.under_way.push_back(About::Invalidate(name));
         *under_way += 1;
@@ -536,7 +557,7 @@ impl Core {
             let waiting = requests.waiting();
             let taken = requests.post();
             if was_idle {
-                side.moved_at = self.now;
+                side.has_moved = true;
             }
             *under_way += taken;
             (stats.requests, stats.doorbells) = (stats.requests + taken as u64, stats.doorbells + 1);
@@ -589,13 +610,12 @@ impl Core {
             self.onesided.stats.stale += 1;
             return;
         };
-        let now = self.now;
         let side = self.onesided.side(index);
         let Some(about) = side.ended(completion.wr_id) else {
             self.onesided.stats.nonsense += 1;
             return;
         };
-        side.moved_at = now;
+        side.has_moved = true;
         self.onesided.under_way -= 1;
         if completion.status == numbers::SUCCESS {
             self.onesided.side(index).breaks = 0;

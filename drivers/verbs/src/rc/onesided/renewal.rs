@@ -120,7 +120,14 @@ impl Core {
 
     /// Makes our end of the next queue pair, and offers it; whether that was possible.
     fn offer_pair(&mut self, index: u32) -> bool {
-        let made = self.make_pair(index);
+        // What the queue pair reads and writes here is of the peer's own domain, whoever offers first.
+        let made = match self.own(index) {
+            Ok(()) => self.make_pair(index),
+            Err(_) => {
+                self.end(index, DownReason::Resources);
+                return false;
+            }
+        };
         let Ok((requests, sequence)) = made else {
             self.end(index, DownReason::Resources);
             return false;
@@ -342,12 +349,13 @@ impl Core {
                 side.keyless.push(at);
                 // One more than others may look up at a time.
                 if !side.look_up(name) {
-                    side.lookups.push(name);
-                    side.controls.push_back(Control::Lookup(name));
+                    side.force_look_up(name);
                 }
                 self.mark_dirty(index);
             } else if op.under_way > 0 {
                 if denied.is_none() && op.kind != Kind::Get {
+                    // Its place is another operation's next.
+                    self.onesided.side(index).keyless.retain(|other| *other != at);
                     self.finish(at, Err(OpError::Indeterminate));
                 } else {
                     op.roll_back();
@@ -479,7 +487,10 @@ impl Core {
             }
         }
         if looks_up_again {
-            self.onesided.side(index).look_up(name);
+            let side = self.onesided.side(index);
+            if !side.look_up(name) {
+                side.force_look_up(name);
+            }
             self.mark_dirty(index);
         }
         self.requeue(index);
@@ -565,6 +576,10 @@ impl Core {
     fn look_after(&mut self, index: u32) {
         let (now, bound) = (self.now, self.bound());
         let side = self.onesided.side(index);
+        // Counted from the look that saw it: the owner may have been away before.
+        if std::mem::take(&mut side.has_moved) {
+            side.moved_at = now;
+        }
         if !side.under_way.is_empty() && now >= side.moved_at + bound {
             return self.end(index, DownReason::Silent);
         }

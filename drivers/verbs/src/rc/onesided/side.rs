@@ -59,7 +59,9 @@ pub(super) struct Side {
     /// The number of the first request under way.
     first: u64,
     pub(super) under_way: VecDeque<About>,
+    /// When a request ended last, or the first was posted, as a look found it; and whether one has since.
     pub(super) moved_at: Time,
+    pub(super) has_moved: bool,
     /// Operations that wait to be requested.
     pub(super) queue: VecDeque<u32>,
     /// Operations that wait for the other end's word about their keys.
@@ -84,10 +86,12 @@ pub(super) struct Side {
     pub(super) is_active: bool,
 }
 
-/// The round as keys have it: 1 to 255.
+/// The round as keys have it: 1 to 254; 255 is any later one, of which no key is known.
 pub(super) fn short_round(round: u32) -> u64 {
-    u64::from(round % 255) + 1
+    u64::from(round.min(LATER))
 }
+
+const LATER: u32 = 255;
 
 /// What a request for an operation has become.
 pub(super) enum Next {
@@ -199,6 +203,12 @@ impl Side {
         true
     }
 
+    /// Looks a name up, however many others are.
+    pub(super) fn force_look_up(&mut self, name: u64) {
+        self.lookups.push(name);
+        self.controls.push_back(Control::Lookup(name));
+    }
+
     /// Remembers what the device calls an exposure now.
     pub(super) fn learn(&mut self, name: u64, key: u32) {
         if self.keys.len() >= MOST_KEYS {
@@ -212,7 +222,8 @@ impl Side {
     #[inline]
     pub(super) fn key_of(&self, name: u64) -> Option<u32> {
         let (key, round) = (name as u32, name >> 32 & 0xff);
-        if key != 0 && (round == 0 || round == short_round(self.round)) {
+        let is_present = round == short_round(self.round) && round != u64::from(LATER);
+        if key != 0 && (round == 0 || is_present) {
             return Some(key);
         }
         self.keys.get(&name).copied()

@@ -338,3 +338,20 @@ fn every_step_that_is_refused_leaves_nothing() {
     model::refuse_after(&name, None);
     assert_eq!(model::outcome(&name).1, 0);
 }
+
+#[test]
+fn what_is_left_of_a_connection_is_not_taken_when_the_next_one_is_made() {
+    let mut pair = connected();
+    let known = pair.a.handed_over(pair.to_b);
+    fail(&pair.a, 0, numbers::RETRY_EXC_ERR, false);
+    (1..=5).for_each(|n| send(&mut pair, n));
+    pair.until("the end is reported", |pair| !downs(pair).is_empty());
+    let (to_a, to_b) = (pair.to_a, pair.to_b);
+    pair.until("the next one is up", |pair| {
+        pair.a.revive(to_b);
+        pair.b().revive(to_a);
+        pair.a.core.is_up(to_b.0)
+    });
+    assert_eq!(pair.a.handed_over(to_b), known);
+    assert_eq!(reclaimed(&mut pair), [1, 2, 3, 4, 5]);
+}
