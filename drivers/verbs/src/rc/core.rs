@@ -26,7 +26,7 @@ use crate::sys::{
 };
 
 /// Polls in vain after which peers are sent counters that they do not wait for.
-const IDLE: u32 = 4096;
+const IDLE: u32 = 1 << 16;
 /// Completions that are taken off a queue at a time.
 const BATCH: usize = 16;
 /// The longest message that proves a connection: the largest path MTU.
@@ -272,7 +272,7 @@ pub(crate) struct Core {
     /// How many of them are in lists at times.
     met: usize,
     /// Connections that are over, until all that was received is taken.
-    pub(crate) leaving: Vec<Box<Link>>,
+    pub(crate) leaving: Vec<Link>,
     /// Messages of former connections that are not known to be taken, by peers.
     retired: FxHashMap<u32, Vec<(u64, Vec<u8>)>>,
     pub(crate) by_pair: FxHashMap<u32, u32>,
@@ -525,15 +525,15 @@ impl Core {
         }
     }
 
-    /// Nothing of a connection is waited for any more. Its queue pair stays in ERR until all that was received
-    /// is taken: some devices drop what one has received when it is destroyed, and slots with it.
+    /// Nothing of a connection is waited for any more. Its queue pair stays in ERR until all that was
+    /// received is taken: some devices drop what one has received when it is destroyed, and slots with it.
     fn let_go_of(&mut self, index: u32, mut link: Box<Link>) {
         link.sever();
         self.by_pair.remove(&link.ours.pair);
         self.under_way -= link.under_way();
         self.settling += link.promised();
         self.steps.retain(|(peer, _)| *peer != index);
-        self.leaving.push(link);
+        self.leaving.push(*link);
     }
 
     /// The partition is at another place of the table: connections that name it by the old one are over.

@@ -22,6 +22,8 @@ const SIGNAL: u64 = 16;
 /// Credits of a connection at its beginning, and at most.
 pub(crate) const FIRST_CREDITS: usize = 4;
 const MOST_CREDITS: usize = 64;
+/// A peer with this many left, or a quarter of its credits, is granted more.
+const LOW_MOST: usize = 8;
 /// Bytes of a peer's line: the counters that it writes, those that are written to it, and the head of a send
 /// that gives credits back.
 pub(crate) const LINE: usize = 64;
@@ -635,14 +637,14 @@ impl Link {
     /// Whether the peer has used so much that it waits soon.
     #[inline]
     pub(crate) fn is_low(&self) -> bool {
-        self.promised() * 4 <= self.target
+        self.promised() <= (self.target / 4).min(LOW_MOST)
     }
 
     /// The peer uses its credits up: it is granted more at a time, where there is plenty.
     #[inline]
     pub(crate) fn widen(&mut self, slots: &Slots) {
         if slots.unpromised() * 2 > slots.posted {
-            self.target = (self.target * 2).min(MOST_CREDITS);
+            self.target = (self.target * 4).min(MOST_CREDITS);
         }
     }
 

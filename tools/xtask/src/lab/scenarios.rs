@@ -257,6 +257,7 @@ const VERBS: Scenario = Scenario {
                 include_str!("guest/verbs-common.sh"),
                 include_str!("guest/verbs.sh")
             ),
+            shortened: &[("KINDS", "rc"), ("PARTS", "listed operations calls failover")],
             short: true,
             ..SOFT_ROCE
         },

@@ -120,7 +120,7 @@ impl Core {
 
     /// Makes our end of the next queue pair, and offers it; whether that was possible.
     fn offer_pair(&mut self, index: u32) -> bool {
-        // What the queue pair reads and writes here is of the peer's own domain, whoever offers first.
+        // What the queue pair reads and writes here is of the peer's own domain, whichever end offers first.
         let made = match self.own(index) {
             Ok(()) => self.make_pair(index),
             Err(_) => {

@@ -20,7 +20,7 @@ based() {
     wait $server 2> /dev/null
 }
 
-told() {
+listed() {
     said=$(doorbell info 2>&1)
     grep -A 14 '^verbs' <<< "$said"
     says "$kind, info: the port, usable" "$said" "^$rail +usable"
@@ -174,7 +174,7 @@ done
 based
 for kind in $KINDS; do
     rail=$(rail_of rxe0 $kind)
-    for part in ${PARTS:-told contract operations calls carried many failover failover_twice failover_thrice killed taken}; do $part; done
+    for part in ${PARTS:-listed contract operations calls carried many failover failover_twice failover_thrice killed taken}; do $part; done
 done
 complaints
 finish
