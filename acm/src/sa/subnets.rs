@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   path(id, …)  ──►┌───────── Subnets ─────────┐ ask     Line: one port of a device
-//!   join(group)  ──►│ asked: until, again        │──────►  mlx5_0 port 1   (libibumad)
+//!   join(group)  ──►│ queried: until, again      │──────►  mlx5_0 port 1   (libibumad)
 //!   leave(group) ──►│ memberships                │──────►  mlx5_0 port 2
 //!   turn(now)    ──►│ manager of each port       │◄──────  replies
 //!                   └────────────┬───────────────┘

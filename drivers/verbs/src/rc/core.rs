@@ -498,7 +498,7 @@ impl Core {
         };
         let pair = ReliablePair::new(queue, (&device.sent, &device.received), sizes)?;
         let mut psn = [0; 4];
-        // Without random numbers, late packets are told apart by the queue pair's number alone.
+        // Without random numbers, late packets are distinguished by the queue pair's number alone.
         let _ = getrandom::fill(&mut psn);
         let hello = Hello {
             pair: pair.number(),

@@ -3,7 +3,7 @@
 //! ```text
 //!   SubnetPort::ask(request) ─► libibumad ─► /dev/infiniband/umadN ─► LID of the manager, queue pair 1
 //!   SubnetPort::next_reply() ◄─    the kernel matches answers, repeats requests, and gives back those that
-//!                                  nobody answers
+//!                                  get no reply
 //! ```
 //!
 //! libibumad is loaded when a port is opened for the first time. The device file belongs to root, unless a

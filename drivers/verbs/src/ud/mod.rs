@@ -6,16 +6,16 @@
 //! | `open` | from a name to queue pairs that receive |
 //! | `tx`, `rx` | the two halves |
 //! | `rail` | peers, housekeeping and events |
-//! | `nobody` | an address at a host without a process, to try the way to it |
+//! | `unused` | an address at a host without a process, to try the way to it |
 
 pub(crate) mod layout;
-mod nobody;
 pub(crate) mod open;
 mod rail;
 mod rx;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tx;
+mod unused;
 
 pub(crate) use rail::ESTIMATE;
 pub use rail::{QueueSizes, UdRail, UdStats};

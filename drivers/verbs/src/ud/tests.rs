@@ -504,12 +504,12 @@ fn queues_that_the_device_does_not_have_are_refused_with_its_limit() {
 #[test]
 fn a_datagram_for_nobody_has_a_way_and_reaches_no_process() {
     let mut two = two();
-    let nobody = two.a.nobody_at([127, 0, 0, 1].into()).unwrap();
-    let peer = two.a.open(&nobody, Incarnation(1)).unwrap();
+    let unused = two.a.unused_at([127, 0, 0, 1].into()).unwrap();
+    let peer = two.a.open(&unused, Incarnation(1)).unwrap();
     assert!(peer != two.to_b && two.a.is_resolved(peer));
     let (tx, _) = two.a.split();
     assert_eq!(tx.reserve(Channel::Data, 1), 1);
-    tx.post(Channel::Data, peer, b"nobody", Body::Bytes(&[])).unwrap();
+    tx.post(Channel::Data, peer, b"unused", Body::Bytes(&[])).unwrap();
     tx.doorbell();
     assert!(two.arrived().is_empty());
 }

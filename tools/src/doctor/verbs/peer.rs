@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// The steps towards a host, or to a GID, which is an address of a host on Ethernet.
 pub(super) fn steps(walk: &mut Walk, at: &At<'_>, facts: &Facts, rail: &mut UdRail, to: IpAddr) -> Link {
     let to = to.to_canonical();
-    let Some(nobody) = rail.nobody_at(to) else {
+    let Some(unused) = rail.unused_at(to) else {
         walk.untried(
             "peer",
             format!("{to}: on InfiniBand the way to a GID takes a path record of the subnet's administration, which is not requested yet"),
@@ -40,7 +40,7 @@ pub(super) fn steps(walk: &mut Walk, at: &At<'_>, facts: &Facts, rail: &mut UdRa
         );
         return Ok(());
     }
-    let peer = match Datagram::open(rail, &nobody, Incarnation(1)) {
+    let peer = match Datagram::open(rail, &unused, Incarnation(1)) {
         Ok(peer) => peer,
         Err(error) => return Err(refused(walk, "neighbour", &error)),
     };

@@ -29,7 +29,7 @@ const MOST_BREAKS: u32 = 3;
 /// A number of a first packet.
 fn first_packet() -> u32 {
     let mut bytes = [0; 4];
-    // Without random numbers, late packets are told apart by the queue pair's number alone.
+    // Without random numbers, late packets are distinguished by the queue pair's number alone.
     let _ = getrandom::fill(&mut bytes);
     u32::from_ne_bytes(bytes) >> 8
 }

@@ -151,8 +151,8 @@ fn a_report_has_link_ages_and_counts() {
     model::set_state(&device_of(&pair.a), numbers::PORT_DOWN);
     (0..100).for_each(|_| pair.turn());
     assert_eq!(pair.a.report(pair.to_b).link, Some(false));
-    let nobody = pair.a.report(doorbell_fabric::message::PeerIndex(77));
-    assert_eq!((nobody.link, nobody.heard_ago), (Some(false), None));
+    let unknown = pair.a.report(doorbell_fabric::message::PeerIndex(77));
+    assert_eq!((unknown.link, unknown.heard_ago), (Some(false), None));
 }
 
 #[test]

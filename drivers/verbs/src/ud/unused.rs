@@ -16,7 +16,7 @@ impl UdRail {
     /// Returns an address at the host with this IP address, for a datagram that no process takes; `None` on
     /// InfiniBand, where an IP address leads nowhere.
     #[must_use]
-    pub fn nobody_at(&self, host: IpAddr) -> Option<RailAddress> {
+    pub fn unused_at(&self, host: IpAddr) -> Option<RailAddress> {
         let own = self.address();
         let own = PortAddress::parse(own.native_of("verbs")?, Service::Datagrams).ok()?;
         if own.link != Link::Ethernet {
@@ -29,11 +29,11 @@ impl UdRail {
         let alike = |published: &Published| Published { gid, ..*published };
         let mut gids: Vec<Published> = own.gids.iter().map(alike).collect();
         gids.dedup_by_key(|published| published.kind);
-        let nobody = PortAddress {
+        let unused = PortAddress {
             pairs: [PAIR_MOST - 1, PAIR_MOST - 2],
             gids,
             ..own
         };
-        Some(RailAddress::native("verbs", nobody.to_bytes()))
+        Some(RailAddress::native("verbs", unused.to_bytes()))
     }
 }
