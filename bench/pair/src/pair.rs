@@ -6,7 +6,7 @@ use std::hint::black_box;
 use doorbell_btl::{Btl, BtlConfig, JobKey};
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::memory::{ConstLoan, MutLoan};
-use doorbell_fabric::message::Incarnation;
+use doorbell_fabric::message::{Incarnation, Message};
 use doorbell_fabric::time::Time;
 use doorbell_pml::{AtOnce, Pml, PmlConfig, Rank, Sent};
 
@@ -31,10 +31,10 @@ impl fmt::Display for Failed {
 
 impl std::error::Error for Failed {}
 
-/// Two ranks that exchange messages of eight bytes.
+/// Two ranks that exchange messages of eight bytes, over copying rails if no others are given.
 #[derive(Debug)]
-pub struct Pair {
-    ends: [Pml<Btl<End>>; 2],
+pub struct Pair<R: Message = Btl<End>> {
+    ends: [Pml<R>; 2],
     now: u64,
     from: ConstLoan,
     into: MutLoan,
@@ -63,13 +63,70 @@ impl Pair {
             }
         }
         let [near, far] = sides;
-        Ok(Self {
-            ends: [rank(0, near, idle)?, rank(1, far, idle)?],
+        Ok(Self::of([rank(0, near, idle)?, rank(1, far, idle)?]))
+    }
+
+    /// Returns the frames of an exchange, one by one and of both ends, over as many messages as `exchange`
+    /// exchanges.
+    ///
+    /// # Errors
+    /// Those of `exchange`.
+    pub fn shapes(
+        &mut self,
+        exchange: impl FnOnce(&mut Self) -> Result<(), Failed>,
+    ) -> Result<Vec<Shape>, Failed> {
+        let rails = |pair: &mut Self, each: &mut dyn FnMut(&mut End)| {
+            let rails = pair.ends.iter_mut().flat_map(|end| end.rails_mut());
+            rails.for_each(|(_, rail)| each(rail.driver_mut()));
+        };
+        rails(self, &mut End::remember);
+        exchange(self)?;
+        let mut shapes = Vec::new();
+        rails(self, &mut |end| shapes.extend(end.remembered()));
+        Ok(shapes)
+    }
+
+    /// Frames that both ends posted so far, rail by rail.
+    #[must_use]
+    pub fn frames(&self) -> Vec<u64> {
+        let [near, far] = &self.ends;
+        let both = near.rails().zip(far.rails());
+        both.map(|((_, near), (_, far))| near.driver().posted() + far.driver().posted())
+            .collect()
+    }
+}
+
+impl<R: Message> Pair<R> {
+    /// Creates both ranks over a rail each, which reach each other.
+    ///
+    /// # Errors
+    /// When they do not, or the PML refuses one.
+    pub fn between(rails: [(R, Incarnation); 2]) -> Result<Self, Failed> {
+        let published = [&rails[0], &rails[1]].map(|(rail, life)| (rail.address(), *life));
+        let rank = |number: u32, rail: R| -> Result<Pml<R>, Failed> {
+            let mut pml = Pml::new(PmlConfig::new(Rank(number), 2, 0x5eed)).map_err(failed)?;
+            let rail = pml.add_rail(rail).map_err(failed)?;
+            let peer = 1 - number;
+            let (address, life) = &published[peer as usize];
+            pml.connect(Rank(peer), rail, address, *life).map_err(failed)?;
+            Ok(pml)
+        };
+        let [near, far] = rails;
+        let mut pair = Self::of([rank(0, near.0)?, rank(1, far.0)?]);
+        // The first messages are what connects them.
+        pair.exchanged(true)?;
+        pair.exchanged(false)?;
+        Ok(pair)
+    }
+
+    fn of(ends: [Pml<R>; 2]) -> Self {
+        Self {
+            ends,
             now: 0,
             // A few bytes, leaked: a loan without a lifetime of its own has to live for ever.
             from: ConstLoan::of_static(&[7; PAYLOAD]),
             into: MutLoan::of_static(vec![0; PAYLOAD].leak()),
-        })
+        }
     }
 
     /// Sends a message from the first rank and receives it at the second one, by a request that is posted
@@ -79,12 +136,22 @@ impl Pair {
     /// When it does not arrive.
     #[inline]
     pub fn exchange(&mut self) -> Result<(), Failed> {
-        let [near, far] = &mut self.ends;
+        self.exchanged(true)
+    }
+
+    #[inline]
+    fn exchanged(&mut self, from_first: bool) -> Result<(), Failed> {
+        let [first, second] = &mut self.ends;
+        let (near, far, ranks) = if from_first {
+            (first, second, [0, 1])
+        } else {
+            (second, first, [1, 0])
+        };
         let request = far
-            .recv_loan(Rank(0).into(), 0, TAG, 0, black_box(self.into))
+            .recv_loan(Rank(ranks[0]).into(), 0, TAG, 0, black_box(self.into))
             .map_err(failed)?;
         let sent = near
-            .send_loan(Rank(1), 0, TAG, black_box(self.from))
+            .send_loan(Rank(ranks[1]), 0, TAG, black_box(self.from))
             .map_err(failed)?;
         near.flush();
         let mut idle = 0;
@@ -143,35 +210,6 @@ impl Pair {
             }
         }
     }
-
-    /// Returns the frames of an exchange, one by one and of both ends, over as many messages as `exchange`
-    /// exchanges.
-    ///
-    /// # Errors
-    /// Those of `exchange`.
-    pub fn shapes(
-        &mut self,
-        exchange: impl FnOnce(&mut Self) -> Result<(), Failed>,
-    ) -> Result<Vec<Shape>, Failed> {
-        let rails = |pair: &mut Self, each: &mut dyn FnMut(&mut End)| {
-            let rails = pair.ends.iter_mut().flat_map(|end| end.rails_mut());
-            rails.for_each(|(_, rail)| each(rail.driver_mut()));
-        };
-        rails(self, &mut End::remember);
-        exchange(self)?;
-        let mut shapes = Vec::new();
-        rails(self, &mut |end| shapes.extend(end.remembered()));
-        Ok(shapes)
-    }
-
-    /// Frames that both ends posted so far, rail by rail.
-    #[must_use]
-    pub fn frames(&self) -> Vec<u64> {
-        let [near, far] = &self.ends;
-        let both = near.rails().zip(far.rails());
-        both.map(|((_, near), (_, far))| near.driver().posted() + far.driver().posted())
-            .collect()
-    }
 }
 
 fn failed(error: impl fmt::Display) -> Failed {
@@ -202,9 +240,9 @@ fn rank(number: u32, drivers: Vec<End>, idle: u32) -> Result<Pml<Btl<End>>, Fail
 
 /// Sends and receives as the calls of the library do that wait.
 #[inline]
-fn hand_over(
-    (near, of_near): (&mut Pml<Btl<End>>, u32),
-    (far, of_far): (&mut Pml<Btl<End>>, u32),
+fn hand_over<R: Message>(
+    (near, of_near): (&mut Pml<R>, u32),
+    (far, of_far): (&mut Pml<R>, u32),
     from: ConstLoan,
     into: MutLoan,
 ) -> Result<(), Failed> {

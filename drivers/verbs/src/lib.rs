@@ -40,6 +40,8 @@ mod error;
 pub mod fuzzing;
 pub mod gid;
 pub mod inspect;
+#[cfg(feature = "model")]
+pub mod model;
 mod name;
 mod nearest;
 mod neighbour;

@@ -483,7 +483,8 @@ pub(crate) fn ip_of(published: &Published) -> Option<IpAddr> {
     (published.kind != Kind::InfiniBand).then(|| published.gid.address())
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "model"))]
+#[cfg_attr(not(test), allow(dead_code, clippy::unwrap_used))]
 pub(crate) mod fake {
     use std::fs;
 

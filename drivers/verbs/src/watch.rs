@@ -110,7 +110,7 @@ impl PortWatch {
     }
 
     /// Has the port not be looked at any more unless an event names it.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "model"))]
     pub(crate) fn rest(&mut self) {
         self.next_port = Time::NEVER;
     }

@@ -991,6 +991,18 @@ impl Core {
         !self.owed.is_empty()
     }
 
+    /// Grants more credits to a peer that waits for them soon, for the next head to bring: one that only looks
+    /// and answers does not poll.
+    #[inline]
+    pub(crate) fn grant_if_low(&mut self, index: u32) {
+        if let Some(link) = &mut self.peers[index as usize].link
+            && link.is_low()
+        {
+            link.widen(&self.slots);
+            self.stats.granted += link.grant(&mut self.slots);
+        }
+    }
+
     fn tell_one(&mut self, index: u32, only_low: bool) -> bool {
         let peer = &mut self.peers[index as usize];
         let Some(link) = &mut peer.link else { return true };

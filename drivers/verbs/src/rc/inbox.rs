@@ -258,6 +258,7 @@ impl Core {
         let length = room.write_shared(0, message.skip(HEAD_WORDS));
         self.stats.received += 1;
         self.shown(current, end);
+        self.grant_if_low(current.peer);
         Look::Taken(length)
     }
 

@@ -64,8 +64,15 @@ impl RcRail {
     /// # Errors
     /// [`RailError::Unusable`] with the first step that fails and what to do.
     pub fn open(name: &RailName, config: &VerbsConfig) -> Result<Self, RailError> {
-        let sizes = Sizes::of(config);
-        Self::open_from(name, config, sizes, &discover::source(name)?)
+        Self::open_over(name, config, &discover::source(name)?)
+    }
+
+    pub(crate) fn open_over(
+        name: &RailName,
+        config: &VerbsConfig,
+        source: &Source,
+    ) -> Result<Self, RailError> {
+        Self::open_from(name, config, Sizes::of(config), source)
     }
 
     pub(crate) fn open_from(

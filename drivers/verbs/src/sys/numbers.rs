@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint};
 numbers! {
     NODE_CA: c_int as IBV_NODE_CA = 1;
     NODE_RNIC: c_int as IBV_NODE_RNIC = 4;
-    #[cfg(test)]
+    #[cfg(any(test, feature = "model"))]
     TRANSPORT_IB: c_int as IBV_TRANSPORT_IB = 0;
     TRANSPORT_IWARP: c_int as IBV_TRANSPORT_IWARP = 1;
     TRANSPORT_USNIC: c_int as IBV_TRANSPORT_USNIC = 2;
@@ -18,7 +18,7 @@ numbers! {
     PORT_ACTIVE_DEFER: c_int as IBV_PORT_ACTIVE_DEFER = 5;
     MTU_256: c_int as IBV_MTU_256 = 1;
     MTU_4096: c_int as IBV_MTU_4096 = 5;
-    #[cfg(test)]
+    #[cfg(any(test, feature = "model"))]
     GID_ROCE_V2: u32 as IBV_GID_TYPE_ROCE_V2 = 2;
     FLAG_GRH_REQUIRED: u8 as IBV_QPF_GRH_REQUIRED = 1;
     QPT_RC: c_int as IBV_QPT_RC = 2;
@@ -54,7 +54,7 @@ numbers! {
     CAN_MW_TYPE_2B: c_uint as IBV_DEVICE_MEM_WINDOW_TYPE_2B = 1 << 24;
     MW_TYPE_2: c_int as IBV_MW_TYPE_2 = 2;
     ATOMIC_NONE: c_int as IBV_ATOMIC_NONE = 0;
-    #[cfg(test)]
+    #[cfg(any(test, feature = "model"))]
     ATOMIC_HCA: c_int as IBV_ATOMIC_HCA = 1;
     WR_RDMA_WRITE: c_int as IBV_WR_RDMA_WRITE = 0;
     WR_SEND: c_int as IBV_WR_SEND = 2;
@@ -65,7 +65,7 @@ numbers! {
     WR_BIND_MW: c_int as IBV_WR_BIND_MW = 8;
     SEND_SIGNALED: c_uint as IBV_SEND_SIGNALED = 2;
     SEND_INLINE: c_uint as IBV_SEND_INLINE = 8;
-    #[cfg(test)]
+    #[cfg(any(test, feature = "model"))]
     WC_RECV: c_int as IBV_WC_RECV = 128;
     WC_WITH_GRH: c_uint as IBV_WC_GRH = 1;
     SUCCESS: c_int as IBV_WC_SUCCESS = 0;
@@ -86,9 +86,9 @@ numbers! {
     EVENT_PATH_MIG_ERR: c_int as IBV_EVENT_PATH_MIG_ERR = 7;
     EVENT_DEVICE_FATAL: c_int as IBV_EVENT_DEVICE_FATAL = 8;
     EVENT_PORT_ACTIVE: c_int as IBV_EVENT_PORT_ACTIVE = 9;
-    #[cfg(test)]
+    #[cfg(any(test, feature = "model"))]
     EVENT_PORT_ERR: c_int as IBV_EVENT_PORT_ERR = 10;
-    #[cfg(test)]
+    #[cfg(any(test, feature = "model"))]
     EVENT_PKEY_CHANGE: c_int as IBV_EVENT_PKEY_CHANGE = 12;
     EVENT_SM_CHANGE: c_int as IBV_EVENT_SM_CHANGE = 13;
     EVENT_SRQ_ERR: c_int as IBV_EVENT_SRQ_ERR = 14;

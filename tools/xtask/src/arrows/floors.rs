@@ -145,7 +145,7 @@ const FLOORS: &[Place] = &[
         5,
         "bench/pair",
         "doorbell-pair",
-        Sees::Only(&["btl", "fabric", "pml"]),
+        Sees::Only(&["btl", "fabric", "pml", "drivers/shm", "drivers/verbs"]),
     ),
     place(8, "bench", "doorbell-bench", Sees::Everything),
     place(8, "tools/xtask", "xtask", Sees::Everything),

@@ -29,14 +29,22 @@ verified() {
 sent() { doorbell counters --name "$1.sent" 2> /dev/null | awk '{ for (at = 2; at <= NF; at++) if ($at ~ /^[0-9]+$/) sent += $at } END { print sent + 0 }'; }
 # grows WHAT RAIL: its count grows within the time.
 grows() {
-    local what=$1 before until
+    local what=$1 before until late
     before=$(sent "$2")
     until=$((SECONDS + 40))
+    late=$((SECONDS + 10))
     while [ $(($(sent "$2") - before)) -lt 50 ]; do
         if [ $SECONDS -ge $until ] || has_ended $client; then
             failed "$what" "$before, then $(sent "$2") of $2; $(tail -n 2 client.log)"
             doorbell counters
             return
+        fi
+        if [ $SECONDS -ge $late ]; then
+            echo "$what: not within 10 s"
+            doorbell why 0
+            doorbell why 1
+            doorbell counters
+            late=$until
         fi
         sleep 0.2
     done

@@ -4,6 +4,8 @@
 //! first; the difference of the counts, divided by that of the messages, is the cost of one, and the same
 //! number on every run.
 
+mod rails;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,6 +24,7 @@ count). Exit status 1 when it is more than 3 % more with three rails, of which o
 Examples:
   cargo xtask instructions
   cargo xtask instructions --json target/instructions.json
+  cargo xtask instructions --rails      and over shared memory and reliable connections
   cargo xtask instructions --program target/before/stack     the same program, of another commit, beside it";
 
 /// The name and version of the JSON.
@@ -40,6 +43,10 @@ pub(crate) struct Options {
     /// Another build of the program `stack`, to be counted too
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
+    /// Count the PML over rails that are messages themselves, too: shared memory, and connections over the model
+    /// of their library, whose own instructions are not counted; no verdict depends on it
+    #[arg(long)]
+    rails: bool,
     /// Build the program, and count nothing
     #[arg(long)]
     build: bool,
@@ -68,6 +75,8 @@ struct Report {
     rows: Vec<Row>,
     most_more: f64,
     met: bool,
+    /// What is counted with `--rails`.
+    rails: Vec<rails::Row>,
 }
 
 /// Counts everything; whether rails that carry nothing cost as little as they should.
@@ -96,13 +105,21 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
         rows.collect()
     });
     let rows = rows?;
-    let report = Report::new(rows);
+    let mut report = Report::new(rows);
+    if options.rails {
+        report.rails = rails::rows(workspace)?;
+    }
     show(&report.table(), &report.json(), options.json.as_deref())?;
     Ok(report.met)
 }
 
 /// Builds `stack` as users' programs are built.
 fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
+    built(workspace, "stack", |_| {})
+}
+
+/// Builds a program of the package, after its command was changed.
+fn built(workspace: &Workspace, name: &str, change: impl FnOnce(&mut Command)) -> Result<PathBuf, Error> {
     let mut command = Command::new(workspace::cargo());
     command.args([
         "build",
@@ -112,7 +129,8 @@ fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
         "--package",
         "doorbell-pair",
     ]);
-    command.args(["--bin", "stack", "--message-format", "json"]);
+    command.args(["--bin", name, "--message-format", "json"]);
+    change(&mut command);
     command.stderr(std::process::Stdio::inherit());
     let output = command.current_dir(&workspace.root).output();
     let output = output.map_err(|source| Error::Start {
@@ -129,7 +147,7 @@ fn build(workspace: &Workspace) -> Result<PathBuf, Error> {
     let program = output.status.success().then(built).flatten();
     program
         .map(PathBuf::from)
-        .ok_or_else(|| Error::Lab("the program `stack` does not build".to_owned()))
+        .ok_or_else(|| Error::Lab(format!("the program `{name}` does not build")))
 }
 
 /// Instructions for one message.
@@ -169,6 +187,7 @@ impl Report {
             met: !rows.is_empty() && rows.iter().all(|row| row.more() <= MORE),
             rows,
             most_more: MORE,
+            rails: Vec::new(),
         }
     }
 
@@ -205,6 +224,9 @@ impl Report {
             table,
             "\nThree rails, of which one is the quickest: at most {most:.0} % more than one: {verdict}"
         );
+        if !self.rails.is_empty() {
+            table.push_str(&rails::table(&self.rails));
+        }
         table
     }
 
