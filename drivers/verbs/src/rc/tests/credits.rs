@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use doorbell_fabric::event::{DownReason, EventKind};
-use doorbell_fabric::message::{Arrivals, Body, Inbound, Message, OpError, OpId, PeerIndex};
+use doorbell_fabric::memory::MutLoan;
+use doorbell_fabric::message::{
+    Arrivals, Body, Inbound, Look, Message, OpError, OpId, PeerIndex, Watch,
+};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 
@@ -198,4 +201,30 @@ fn a_slot_that_no_promise_stands_behind_is_posted_at_once() {
 fn a_broken_promise_fails_every_test_that_does_not_make_it() {
     let mut pair = pair().connect();
     pair.a.core.stats.rnr = 1;
+}
+
+#[test]
+fn peers_that_only_look_and_answer_grant_each_other_credits() {
+    let mut pair = connected();
+    let (to_a, to_b) = (pair.to_a, pair.to_b);
+    let words = [7_u64, 8];
+    let head: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let watch = Watch {
+        looks: 1,
+        pauses: 0,
+        answer: true,
+    };
+    let room = MutLoan::of_static(vec![0; 64].leak());
+    let told = counts(&pair.a).told;
+    for number in 0..500 {
+        pair.a.send(to_b, &head, Body::Empty).unwrap();
+        pair.a.flush();
+        let taken = pair.b().look(to_a, words, room.into(), watch);
+        assert!(matches!(taken, Look::Taken(0)), "{number} there: {taken:?}");
+        pair.b().send(to_a, &head, Body::Empty).unwrap();
+        pair.b().flush();
+        let taken = pair.a.look(to_b, words, room.into(), watch);
+        assert!(matches!(taken, Look::Taken(0)), "{number} back: {taken:?}");
+    }
+    assert_eq!(counts(&pair.a).told, told);
 }
