@@ -318,6 +318,10 @@ pub(crate) struct Core {
     pub(crate) now: Time,
     /// Empty polls in a row.
     idle: u32,
+    /// Completions of sends that were taken off their queue.
+    reaped: [Wc; BATCH],
+    /// The queue of sends may have completions of connections that are over.
+    has_stale: bool,
     #[cfg(test)]
     pub(crate) expects_rnr: bool,
 }
@@ -377,6 +381,8 @@ impl Core {
             stats: RcStats::default(),
             now: Time::ZERO,
             idle: 0,
+            reaped: [Wc::zeroed(); BATCH],
+            has_stale: false,
             #[cfg(test)]
             expects_rnr: false,
         })
@@ -531,6 +537,8 @@ impl Core {
         link.sever();
         self.by_pair.remove(&link.ours.pair);
         self.under_way -= link.under_way();
+        // Their completions may come until it is destroyed.
+        self.has_stale = true;
         self.settling += link.promised();
         self.steps.retain(|(peer, _)| *peer != index);
         self.leaving.push(*link);
@@ -839,15 +847,17 @@ impl Core {
     /// Takes the completions of sends.
     #[inline]
     pub(crate) fn reap(&mut self) {
-        let mut found = [Wc::zeroed(); BATCH];
         // A queue that is broken ends nothing: time ends its connections.
-        while let Some(device) = &self.device
-            && let Ok(count @ 1..) = device.sent.poll(&mut found)
+        while (self.under_way > 0 || self.has_stale)
+            && let Some(device) = &self.device
+            && let Ok(count) = device.sent.poll(&mut self.reaped)
         {
-            found[..count]
-                .iter()
-                .for_each(|completion| self.complete(completion));
+            for at in 0..count {
+                let completion = self.reaped[at];
+                self.complete(&completion);
+            }
             if count < BATCH {
+                self.has_stale = false;
                 return;
             }
         }
@@ -1060,7 +1070,10 @@ impl Core {
     /// that are over are reported.
     #[inline]
     pub(crate) fn received_all(&mut self) {
-        self.leaving.clear();
+        if !self.leaving.is_empty() {
+            self.leaving.clear();
+            self.has_stale = true;
+        }
         self.slots.redeem(std::mem::take(&mut self.settling));
         if !self.ending.is_empty() {
             self.reap();

@@ -22,8 +22,8 @@ const HEAD_WORDS: usize = 16;
 struct Current {
     peer: u32,
     slot: u32,
-    length: usize,
-    at: usize,
+    length: u32,
+    at: u32,
     left: u16,
 }
 
@@ -175,8 +175,8 @@ impl Core {
         self.inbox.current = Some(Current {
             peer: index,
             slot,
-            length,
-            at: HEAD,
+            length: length as u32,
+            at: HEAD as u32,
             left: head.count.get(),
         });
         true
@@ -201,8 +201,8 @@ impl Core {
 
     #[inline]
     fn message_of(&self, current: &Current) -> Option<(SharedBytes<'_>, usize)> {
-        let bytes = self.slots.bytes(current.slot, current.length);
-        head::message(bytes, current.at, current.left == 1).ok()
+        let bytes = self.slots.bytes(current.slot, current.length as usize);
+        head::message(bytes, current.at as usize, current.left == 1).ok()
     }
 
     /// A message was taken by the layer above.
@@ -218,7 +218,7 @@ impl Core {
             self.slots.give_back(current.slot);
         } else {
             self.inbox.current = Some(Current {
-                at: end,
+                at: end as u32,
                 left: current.left - 1,
                 ..current
             });

@@ -264,6 +264,9 @@ fn completions_that_lie_are_counted_and_change_nothing() {
         (lie.wr_id, lie.qp_num, lie.opcode) = (id, pair, -7);
         model::lie(&device, lie);
     }
+    // While nothing is under way, the queue of sends is not looked at.
+    let to_a = pair.to_a;
+    pair.b().send(to_a, b"true", Body::Empty).unwrap();
     (0..100).for_each(|_| pair.turn());
     let counted = counts(pair.b());
     assert!(counted.nonsense >= 10 && counted.stale == 2, "{counted:?}");

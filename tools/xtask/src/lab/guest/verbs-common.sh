@@ -41,9 +41,16 @@ grows() {
         fi
         if [ $SECONDS -ge $late ]; then
             echo "$what: not within 10 s"
+            # What grows meanwhile shows what is tried.
+            doorbell counters > counters.before
+            sleep 3
+            doorbell counters > counters.after
+            diff counters.before counters.after
+            cat counters.after
             doorbell why 0
             doorbell why 1
-            doorbell counters
+            rdma resource show qp
+            for task in $(pidof doorbell); do cat /proc/$task/task/*/stack; done
             late=$until
         fi
         sleep 0.2
