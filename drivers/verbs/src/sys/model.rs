@@ -16,7 +16,7 @@ use super::library::{Functions, Library};
 use super::numbers;
 
 use onesided::Beneath;
-pub(crate) use onesided::{Windows, bound_windows, break_pair, pairs_of, put_off_requests};
+pub(crate) use onesided::{Windows, bound_windows, break_pair, hold_binds, pairs_of, put_off_requests};
 pub(crate) use reliable::{Fault, fail_request, hold_requests, inject, release_requests, shared_receives};
 
 /// Describes a device that a test makes.
@@ -110,6 +110,10 @@ struct Dev {
     faults: Vec<Fault>,
     /// Requests of its reliable queue pairs do not end.
     is_held: bool,
+    /// Requests that bind windows do not end.
+    holds_binds: bool,
+    /// The call that is refused from now on, and how often.
+    refuses: Option<(&'static str, u32)>,
     /// Datagrams that it sends are lost.
     is_mute: bool,
     /// What every poll answers, which is not true.
@@ -195,6 +199,11 @@ impl World {
 
     /// Whether a call that makes something is refused; counts what is made.
     fn makes(&mut self, name: &str, call: &'static str) -> bool {
+        if self.refuses(name, call) {
+            // SAFETY: the thread's own error number.
+            unsafe { *libc::__errno_location() = libc::ENOMEM };
+            return false;
+        }
         let device = self.device(name);
         if let Some(left) = &mut device.until_refusal {
             if *left == 0 {
@@ -208,6 +217,17 @@ impl World {
         }
         device.objects += 1;
         true
+    }
+
+    /// Whether a test has this call be refused, this time.
+    fn refuses(&mut self, name: &str, call: &'static str) -> bool {
+        match &mut self.device(name).refuses {
+            Some((refused, left)) if *refused == call && *left > 0 => {
+                *left -= 1;
+                true
+            }
+            _ => false,
+        }
     }
 
     fn complete(&mut self, queue: usize, completion: Wc) {
@@ -272,6 +292,8 @@ pub(crate) fn library(spec: Spec) -> Library {
         first_refused: None,
         faults: Vec::new(),
         is_held: false,
+        holds_binds: false,
+        refuses: None,
         is_mute: false,
         answers_polls: None,
         locked: 0,
@@ -494,6 +516,11 @@ pub(crate) fn refuse_after(name: &str, count: Option<u32>) {
     let device = world.device(name);
     (device.until_refusal, device.refused) = (count, None);
     device.first_refused = None;
+}
+
+/// Has this call be refused the next `times`.
+pub(crate) fn refuse_call(name: &str, call: &'static str, times: u32) {
+    world().device(name).refuses = Some((call, times));
 }
 
 /// The last call that was refused, if one was, and how many objects exist.
@@ -962,6 +989,9 @@ unsafe extern "C" fn modify_qp(qp: *mut Qp, attributes: *mut QpAttr, mask: c_int
     {
         // SAFETY: a pair of the model.
         let name = unsafe { name_of((*qp).context) };
+        if world.refuses(&name, "modify_qp") {
+            return libc::EIO;
+        }
         let device = world.device(&name);
         if let Some(left) = &mut device.until_refusal {
             if *left == 0 {

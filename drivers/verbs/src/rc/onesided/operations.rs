@@ -205,6 +205,7 @@ impl Core {
 
     /// Binds the windows of a peer's exposures that are not bound.
     pub(super) fn bind(&mut self, index: u32) {
+        let room = self.onesided.room();
         let OneSided {
             sides,
             exposures,
@@ -215,11 +216,12 @@ impl Core {
         let Some(side) = sides.get_mut(index as usize).and_then(Option::as_deref_mut) else {
             return;
         };
-        if !matches!(side.stage, Stage::Connected | Stage::Up) {
+        if !side.binds() {
             return;
         }
-        let mut is_broken = false;
-        while side.has_room_for_window()
+        let (mut is_broken, mut left) = (false, room);
+        while left > 0
+            && side.has_room_for_window()
             && let Some(name) = side.unbound.pop()
         {
             let Some(exposed) = exposures.get(name) else {
@@ -242,9 +244,14 @@ impl Core {
             }
             side.under_way.push_back(About::Bind(name));
             (*under_way, stats.requests) = (*under_way + 1, stats.requests + 1);
+            left -= 1;
         }
+        let is_left = !side.unbound.is_empty();
         if is_broken {
             self.end(index, DownReason::Resources);
+        } else if is_left {
+            // The rest follows when requests have ended, of other peers, too.
+            self.onesided.mark_active(index);
         }
     }
 
@@ -334,6 +341,10 @@ impl Core {
     }
 
     fn post_invalidation(&mut self, peer: u32, name: u64) -> bool {
+        if self.onesided.room() == 0 {
+            self.reap_one_sided();
+        }
+        let has_place = self.onesided.room() > 0;
         let OneSided {
             sides,
             exposures,
@@ -345,7 +356,7 @@ impl Core {
             return false;
         };
         let id = side.next_id();
-        let has_room = side.has_room_for_window();
+        let has_room = has_place && side.has_room_for_window();
         let Some(requests) = side.requests.as_mut().filter(|_| has_room) else {
             return false;
         };

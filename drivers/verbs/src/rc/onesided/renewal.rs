@@ -593,6 +593,7 @@ impl Core {
         if waits {
             self.mark_dirty(index);
         }
+        self.bind(index);
     }
 }
 

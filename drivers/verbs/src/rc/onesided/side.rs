@@ -110,6 +110,12 @@ impl Side {
             || !self.queue.is_empty()
             || !self.resting.is_empty()
             || !self.controls.is_empty()
+            || self.binds() && !self.unbound.is_empty()
+    }
+
+    /// Whether windows are bound over its queue pair.
+    pub(super) fn binds(&self) -> bool {
+        matches!(self.stage, Stage::Connected | Stage::Up)
     }
 
     /// The number of the next request.

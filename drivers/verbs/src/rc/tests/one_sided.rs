@@ -925,3 +925,60 @@ fn words_that_no_peer_can_have_sent_end_it() {
             .is_some_and(|event| matches!(event.kind, EventKind::PeerDown(_)))
     });
 }
+
+#[test]
+fn windows_are_bound_no_faster_than_the_completion_queue_has_room() {
+    // Each peer's queue pair takes 64 requests, and all of them together fill the queue of 1,024.
+    const PEERS: usize = 20;
+    const EACH: usize = 64;
+    let sizes = Sizes {
+        receives: (512, 1024),
+        sends: 256,
+        peers: PEERS,
+        ..small()
+    };
+    let (mut hub, life) = super::rail_over(crate::ports::fake::everything(), sizes, |_| {});
+    let mut peers = Vec::new();
+    let mut others: Vec<RcRail> = (0..PEERS)
+        .map(|_| {
+            let (mut other, its) = super::rail(small());
+            let to_hub = other.open(&hub.address(), life).unwrap();
+            peers.push(hub.open(&other.address(), its).unwrap());
+            other.send(to_hub, b"hello", Body::Empty).unwrap();
+            other
+        })
+        .collect();
+    let mut now = doorbell_fabric::time::Time::ZERO;
+    let mut seen = doorbell_sim::conformance::Collect::default();
+    let mut turn = |hub: &mut RcRail, others: &mut [RcRail], count: usize| {
+        for _ in 0..count {
+            now += std::time::Duration::from_millis(1);
+            hub.progress(now);
+            hub.poll(1000, &mut seen);
+            for other in others.iter_mut() {
+                other.progress(now);
+                other.poll(16, &mut seen);
+            }
+        }
+    };
+    turn(&mut hub, &mut others, 200);
+    let memory = filled(64, 1);
+    let expose = |hub: &mut RcRail, peer| {
+        let exposed = hub.expose(Exposure::Region(memory.whole()), Access::Read, Some(peer));
+        exposed.unwrap();
+    };
+    peers.iter().for_each(|peer| expose(&mut hub, *peer));
+    turn(&mut hub, &mut others, 200);
+    let device = device_of(&hub);
+    assert_eq!(model::bound_windows(&device), PEERS);
+    // Nothing ends, and then everything at once: the model counts the entries.
+    model::hold_binds(&device, true);
+    for peer in &peers {
+        (0..EACH).for_each(|_| expose(&mut hub, *peer));
+    }
+    model::hold_binds(&device, false);
+    model::release_requests(&device);
+    turn(&mut hub, &mut others, 200);
+    assert_eq!(stats(&hub).bound as usize, PEERS * (EACH + 1));
+    assert!(peers.iter().all(|peer| !hub.holds_back(Some(*peer))));
+}

@@ -124,6 +124,11 @@ pub(crate) fn put_off_requests(name: &str, seed: u64) {
     world().device(name).random = Some(Random::new(seed));
 }
 
+/// Has requests of a device that bind windows not end from now on, or end as they should.
+pub(crate) fn hold_binds(name: &str, is_held: bool) {
+    world().device(name).holds_binds = is_held;
+}
+
 /// As on kernels that copy registered pages at fork.
 pub(super) unsafe extern "C" fn is_fork_initialized() -> c_int {
     numbers::FORK_UNNEEDED

@@ -373,7 +373,8 @@ impl World {
         }
         half.posted += 1;
         let posted = half.posted;
-        let is_held = self.device(&device).is_held;
+        let device_now = self.device(&device);
+        let is_held = device_now.is_held || device_now.holds_binds && is_bind;
         if is_held && state == numbers::RTS {
             let half = self.pairs.get_mut(&at).and_then(|pair| pair.reliable.as_mut());
             let half = half.expect("a reliable one");
