@@ -547,8 +547,8 @@ impl Core {
     /// The partition is at another place of the table: connections that name it by the old one are over.
     pub(crate) fn set_partition(&mut self, index: u16) {
         self.port.1 = index;
-        let all: Vec<u32> = self.by_pair.values().copied().collect();
-        all.into_iter().for_each(|peer| self.end(peer, DownReason::Died));
+        // Those that are made and not connected are in no table yet.
+        (0..self.peers.len() as u32).for_each(|peer| self.end(peer, DownReason::Died));
     }
 
     /// Connects our end to the other one: it receives from now on.

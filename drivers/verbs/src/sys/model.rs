@@ -17,7 +17,9 @@ use super::numbers;
 
 use onesided::Beneath;
 pub(crate) use onesided::{Windows, bound_windows, break_pair, hold_binds, pairs_of, put_off_requests};
-pub(crate) use reliable::{Fault, fail_request, hold_requests, inject, release_requests, shared_receives};
+pub(crate) use reliable::{
+    Fault, fail_request, hold_requests, inject, partitions_in_use, release_requests, shared_receives,
+};
 
 /// Describes a device that a test makes.
 #[derive(Clone, Debug)]

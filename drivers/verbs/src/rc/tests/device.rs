@@ -213,6 +213,26 @@ fn a_partition_that_moves_is_followed_and_one_that_is_gone_is_named() {
 }
 
 #[test]
+fn a_connection_that_is_being_made_follows_a_partition_that_moves() {
+    let mut pair = super::pair().connect();
+    let (to_b, device) = (pair.to_b, device_of(&pair.a));
+    // The other end does not answer: the queue pair is made, and connected to nothing.
+    let other = device_of(pair.b());
+    model::mute(&other, true);
+    pair.a.send(to_b, b"hello", Body::Empty).unwrap();
+    turns(&mut pair, 60);
+    assert_eq!(model::partitions_in_use(&device), [0]);
+    model::set_partitions(&device, &[0x8001, 0xffff]);
+    turns(&mut pair, 100);
+    assert_eq!(pair.a.core.port.1, 1);
+    model::mute(&other, false);
+    pair.until("it is shown", |pair| pair.at_b.messages.len() == 1);
+    let in_use = model::partitions_in_use(&device);
+    assert!(in_use.iter().all(|place| *place == 1), "{in_use:?}");
+    assert!(!in_use.is_empty());
+}
+
+#[test]
 fn an_address_that_is_taken_away_is_a_link_that_is_down() {
     let mut pair = connected();
     let device = device_of(&pair.a);

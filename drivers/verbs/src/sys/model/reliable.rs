@@ -52,6 +52,8 @@ pub(super) struct Half {
     sends: u32,
     expects: u32,
     access: c_int,
+    /// The place of its partition in the table.
+    partition: u16,
     /// Reads and atomics that it may have under way, that it answers, and that do not end.
     reads: (u8, u8),
     pub(super) held_reads: u8,
@@ -75,6 +77,7 @@ impl Half {
             sends: 0,
             expects: 0,
             access: 0,
+            partition: 0,
             reads: (0, 0),
             held_reads: 0,
             gid: [0; 16],
@@ -155,6 +158,14 @@ pub(crate) fn release_requests(name: &str) {
             world.complete_for(queue, done, at, posted);
         }
     }
+}
+
+/// The places of the partitions that a device's queue pairs of connections name.
+pub(crate) fn partitions_in_use(name: &str) -> Vec<u16> {
+    let world = world();
+    let of_device = world.pairs.values().filter(|pair| pair.device == name);
+    let halves = of_device.filter_map(|pair| pair.reliable.as_ref());
+    halves.map(|half| half.partition).collect()
 }
 
 /// The receives that are left in the shared queues of a device.
@@ -296,7 +307,10 @@ impl World {
         }
         let half = pair.reliable.as_mut().expect("a reliable one");
         match attributes.qp_state {
-            numbers::INIT => half.access = attributes.qp_access_flags as c_int,
+            numbers::INIT => {
+                half.access = attributes.qp_access_flags as c_int;
+                half.partition = attributes.pkey_index;
+            }
             numbers::RTR => {
                 (half.gid, half.other) = (attributes.ah_attr.grh.dgid.0, attributes.dest_qp_num);
                 half.expects = attributes.rq_psn;
