@@ -236,6 +236,7 @@ impl Core {
             if !self.offer_pair(index) {
                 return true;
             }
+            self.answer_lost(index);
         }
         if self.onesided.side(index).stage == Stage::Made && !self.connect_one_sided(index, theirs) {
             return true;
@@ -312,7 +313,22 @@ impl Core {
         if side.breaks > MOST_BREAKS {
             return self.end(index, DownReason::Died);
         }
-        self.offer_pair(index);
+        if self.offer_pair(index) {
+            self.answer_lost(index);
+        }
+    }
+
+    /// Answers a peer that waits for the keys of exposures whose windows went with the last queue pair, and
+    /// for which there were no others. Behind the offer of the next one.
+    fn answer_lost(&mut self, index: u32) {
+        for name in self.onesided.exposures.of_peer(index) {
+            if let Some(exposed) = self.onesided.exposures.get(name)
+                && exposed.state == State::Ended
+                && std::mem::take(&mut exposed.is_looked_up)
+            {
+                self.reply(index, name);
+            }
+        }
     }
 
     /// Takes a queue pair down: windows, then the queue pair; what was under way is requested again, if it

@@ -710,6 +710,40 @@ fn a_queue_pair_that_breaks_without_a_cause_is_made_anew_but_not_for_ever() {
 }
 
 #[test]
+fn a_peer_that_waits_for_the_key_of_a_lost_window_is_answered() {
+    let mut pair = connected();
+    let (there, here) = (filled(64, 1), filled(64, 2));
+    let remote = expose(&mut pair, &there, Access::Read);
+    get(&mut pair, 1, &remote, &here);
+    assert_eq!(outcome(&mut pair, 1), Ok(0));
+    let device = device_of(pair.b());
+    model::hold_binds(&device, true);
+    // Another queue pair, over which the window is to be bound, and is not yet.
+    let guessed = Remote {
+        key: (remote.key.get() ^ 1 << 30).into(),
+        ..remote
+    };
+    get(&mut pair, 2, &guessed, &here);
+    assert_eq!(outcome(&mut pair, 2), Err(OpError::Denied));
+    get(&mut pair, 3, &remote, &here);
+    (0..30).for_each(|_| pair.turn());
+    assert_eq!(pair.at_a.ended.len(), 2, "its key is not known");
+    // That one breaks, too, and there are no windows left.
+    model::hold_binds(&device, false);
+    model::refuse_call(&device, "alloc_mw", 100);
+    let to_a = pair.to_a.0;
+    let number = pair.b().core.one_sided_pair(to_a);
+    model::break_pair(&device, number);
+    assert_eq!(outcome(&mut pair, 3), Err(OpError::Withdrawn));
+    assert!(!is_down(&pair));
+    pair.b().withdraw(RemoteKey(remote.key.get()));
+    model::refuse_call(&device, "alloc_mw", 0);
+    let remote = expose(&mut pair, &there, Access::Read);
+    get(&mut pair, 4, &remote, &here);
+    assert_eq!(outcome(&mut pair, 4), Ok(0));
+}
+
+#[test]
 fn a_peer_that_died_ends_operations_in_time() {
     let mut pair = connected();
     let (there, here) = (filled(64, 1), filled(64, 2));
