@@ -177,6 +177,8 @@ impl Core {
             | numbers::EVENT_PATH_MIG_ERR => {
                 if let Some(index) = self.peer_of(event) {
                     self.end(index, DownReason::Died);
+                } else {
+                    self.on_one_sided_event(event);
                 }
             }
             numbers::EVENT_COMM_EST => {

@@ -337,10 +337,12 @@ pub(crate) fn raise(name: &str, event: c_int) {
 }
 
 /// An object of a device, for an event to be about.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
-    /// Its reliable queue pairs.
+    /// Its reliable queue pairs that receive messages.
     Pairs,
+    /// Those of one-sided operations.
+    OneSided,
     /// The completion queue of what they receive, and of what they send.
     Received,
     Sent,
@@ -354,9 +356,14 @@ pub(crate) enum About {
 pub(crate) fn raise_about(name: &str, event: c_int, about: About) {
     let mut world = world();
     let pairs = world.pairs.iter();
-    let of_device = pairs.filter(|(_, pair)| pair.device == name && pair.reliable.is_some());
+    let of_kind = |pair: &Pair, receives: bool| {
+        let half = pair.reliable.as_ref().filter(|_| pair.device == name);
+        half.is_some_and(|half| half.receives() == receives)
+    };
+    let receives = about != About::OneSided;
+    let of_device = pairs.filter(|(_, pair)| of_kind(pair, receives));
     let mut objects: Vec<u64> = match about {
-        About::Pairs => of_device.map(|(at, _)| *at as u64).collect(),
+        About::Pairs | About::OneSided => of_device.map(|(at, _)| *at as u64).collect(),
         About::Received => of_device.map(|(_, pair)| pair.received as u64).take(1).collect(),
         About::Sent => of_device.map(|(_, pair)| pair.send as u64).take(1).collect(),
         About::Shared => {

@@ -21,7 +21,7 @@ use crate::rc::core::{self, Core};
 use crate::rc::hello::Route;
 use crate::rc::link::Retries;
 use crate::rc::outbox::Outbox;
-use crate::sys::{QpAttr, ReliablePair, ReliableSizes, Requests, Window, numbers};
+use crate::sys::{Event, QpAttr, ReliablePair, ReliableSizes, Requests, Window, numbers};
 
 /// Queue pairs that may end without a reason, one after the other, before the connection does.
 const MOST_BREAKS: u32 = 3;
@@ -293,6 +293,24 @@ impl Core {
             }
         }
         self.mark_one_sided(index);
+    }
+
+    /// The device reports that a queue pair of this kind has failed; whether it is one.
+    pub(crate) fn on_one_sided_event(&mut self, event: &Event) -> bool {
+        let is_meant = |side: &Side| {
+            let requests = side.requests.as_ref();
+            requests.is_some_and(|requests| requests.pair().is_meant(event))
+        };
+        let mut sides = self.onesided.sides.iter();
+        let found = sides.position(|side| side.as_deref().is_some_and(is_meant));
+        let Some(index) = found else { return false };
+        // What has ended before may have found it out already.
+        self.reap_one_sided();
+        let is_still = self.onesided.known(index as u32).is_some_and(|side| is_meant(side));
+        if is_still {
+            self.renew_pair(index as u32, None);
+        }
+        true
     }
 
     /// A queue pair is broken: a denied operation alone is at fault, or nothing that is known. The next one

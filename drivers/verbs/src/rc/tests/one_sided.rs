@@ -744,6 +744,41 @@ fn a_peer_that_waits_for_the_key_of_a_lost_window_is_answered() {
 }
 
 #[test]
+fn an_event_of_its_queue_pair_makes_another_and_messages_go_on() {
+    for event in [
+        numbers::EVENT_QP_FATAL,
+        numbers::EVENT_QP_REQ_ERR,
+        numbers::EVENT_QP_ACCESS_ERR,
+        numbers::EVENT_PATH_MIG_ERR,
+    ] {
+        let mut pair = connected();
+        let (there, here) = (filled(64, 1), filled(64, 2));
+        let remote = expose(&mut pair, &there, Access::ReadWrite);
+        get(&mut pair, 1, &remote, &here);
+        assert_eq!(outcome(&mut pair, 1), Ok(0));
+        let device = device_of(&pair.a);
+        // Something is under way that the device never ends.
+        model::hold_requests(&device, true);
+        get(&mut pair, 2, &remote, &here);
+        pair.a.flush();
+        model::hold_requests(&device, false);
+        model::raise_about(&device, event, model::About::OneSided);
+        (0..60).for_each(|_| pair.turn());
+        assert_eq!((stats(&pair.a).rounds, stats(pair.b()).rounds), (2, 2), "{event}");
+        assert_eq!(outcome(&mut pair, 2), Ok(0), "a get goes again");
+        // Of the queue pair before, which is gone.
+        model::raise_about(&device, event, model::About::Former);
+        (0..60).for_each(|_| pair.turn());
+        assert_eq!((stats(&pair.a).rounds, stats(pair.b()).rounds), (2, 2));
+        assert!(!is_down(&pair));
+        let (seen, to_b) = (pair.at_b.messages.len(), pair.to_b);
+        pair.a.send(to_b, b"on", Body::Empty).unwrap();
+        pair.until("messages go on", |pair| pair.at_b.messages.len() > seen);
+        assert!(is_whole(&pair.a));
+    }
+}
+
+#[test]
 fn a_peer_that_died_ends_operations_in_time() {
     let mut pair = connected();
     let (there, here) = (filled(64, 1), filled(64, 2));

@@ -69,6 +69,11 @@ pub(super) struct Half {
 }
 
 impl Half {
+    /// Whether messages arrive over it.
+    pub(super) fn receives(&self) -> bool {
+        self.shared != 0
+    }
+
     pub(super) fn of(attributes: &QpInitAttr, domain: usize) -> Option<Self> {
         (attributes.qp_type == numbers::QPT_RC).then(|| Self {
             domain,
