@@ -366,6 +366,17 @@ impl Contact {
         }
     }
 
+    /// The rail's queue pair of contact is another one: what is under way begins again, and names it.
+    pub(crate) fn restart(&mut self, now: Time) {
+        self.now = now;
+        for index in 0..self.peers.len() as u32 {
+            match self.phase(index) {
+                Phase::Down | Phase::Resting | Phase::Up => {}
+                _ => self.renew(index),
+            }
+        }
+    }
+
     pub(super) fn peer(&mut self, index: u32) -> Option<&mut Peer> {
         self.peers.get_mut(index as usize)?.as_mut()
     }

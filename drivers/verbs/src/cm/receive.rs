@@ -7,7 +7,7 @@ use doorbell_fabric::time::Time;
 use super::contact::Contact;
 use super::counts::Drop;
 use super::event::{Farewell, Refusal};
-use super::peer::{From, Phase};
+use super::peer::{From, Peer, Phase};
 use super::wire::{self, Frame, Kind, Terms};
 use crate::gid::GidPair;
 
@@ -30,6 +30,10 @@ impl Contact {
             return Err(self.take_stranger(&frame, bytes));
         };
         self.verify(index, &frame, from, bytes)?;
+        if let Some(peer) = self.peer(index) {
+            // It is another one than before only where the frame names it.
+            peer.remote.pair = from.pair;
+        }
         self.handle(index, &frame)
     }
 
@@ -48,7 +52,7 @@ impl Contact {
     /// Checks that a frame is a peer's.
     fn verify(&self, index: u32, frame: &Frame, from: &From, bytes: &[u8]) -> Result<(), Drop> {
         let peer = self.peers[index as usize].as_ref().ok_or(Drop::Stranger)?;
-        if !peer.remote.has(from) {
+        if !peer.remote.has(from) || from.pair != peer.remote.pair && !has_moved(peer, frame, from) {
             return Err(Drop::Source);
         }
         let key = peer.key.as_deref().or(self.key.as_ref()).ok_or(Drop::Forged)?;
@@ -269,4 +273,10 @@ impl Contact {
     pub(crate) fn is_up(&self, peer: doorbell_fabric::message::PeerIndex) -> bool {
         self.phase(peer.0) == Phase::Up
     }
+}
+
+/// Whether a frame makes its queue pair the peer's: it names it, and is no repetition of an earlier one.
+fn has_moved(peer: &Peer, frame: &Frame, from: &From) -> bool {
+    let named = frame.terms.map(|terms| terms.numbers.pairs[1]);
+    named == Some(from.pair) && (frame.ours > peer.theirs || !peer.heard)
 }

@@ -121,7 +121,7 @@ pub(crate) struct Target {
 /// The numbers of one end's queue pairs, and what belongs to them: for one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Numbers {
-    /// The queue pair of messages, and that of one-sided operations: 0 where there is none yet.
+    /// The queue pair of messages; that of contact, where it is not the published one any more, else 0.
     pub(crate) pairs: [u32; 2],
     /// The number of the first packet that each sends: 24 bits, random.
     pub(crate) sequences: [u32; 2],

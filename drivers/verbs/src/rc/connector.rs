@@ -21,13 +21,12 @@ use rustc_hash::FxHashMap;
 
 use super::core::{Core, Step};
 use super::hello::{Hello, Route};
-use super::mail::Mail;
+use super::mail::{Kept, Mail};
 use crate::address::PortAddress;
 use crate::cm::{
     Attempt, Connect, Contact, ContactConfig, ContactCounts, Diagnosis, Event, LONGEST, Local, Mtu, Numbers,
     Refusal, Target,
 };
-use crate::error::VerbsError;
 use crate::name::Service;
 use crate::ports::Port;
 use crate::sys::{AhAttr, Channel, Domain};
@@ -64,6 +63,8 @@ pub(crate) struct Connector {
     address: RailAddress,
     /// `None` when the device is gone.
     mail: Option<Mail>,
+    /// The number of its queue pair that is published.
+    pair: u32,
     ways: Ways,
     port: Port,
     keys: Vec<OwnKey>,
@@ -88,7 +89,7 @@ impl Connector {
     ) -> Result<Self, RailError> {
         let mut life = [0; 8];
         getrandom::fill(&mut life).map_err(|error| system_error(name, "get random bytes", error.into()))?;
-        let mail = Mail::open(name, domain, channel, &port)?;
+        let mail = Mail::open(name, (domain, channel), &port, Kept::default())?;
         let ways = Ways::new(domain, &port, marks);
         let (pair, key) = mail.numbers();
         let address = PortAddress {
@@ -119,6 +120,7 @@ impl Connector {
             contact,
             address: published,
             mail: Some(mail),
+            pair,
             ways,
             port,
             keys: Vec::new(),
@@ -268,6 +270,31 @@ impl Connector {
         &self.ways
     }
 
+    /// The ways to peers, and the queue pair of contact, which events of the device may be about.
+    pub(crate) fn watched(&mut self) -> (&Ways, Option<&mut Mail>) {
+        (&self.ways, self.mail.as_mut())
+    }
+
+    /// Whether contact needs another queue pair.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.mail.as_ref().is_some_and(Mail::is_lost)
+    }
+
+    /// Gives contact another queue pair, of another number, which goes with the next calls. What is under
+    /// way begins again; connections go on.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub(crate) fn renew(&mut self, core: &Core, now: Time) -> Result<(), RailError> {
+        let (Some(device), Some(mail)) = (&core.device, self.mail.take()) else {
+            return Ok(());
+        };
+        let (shared, kept) = ((&device.domain, &device.channel), mail.replace_pair());
+        self.mail = Some(Mail::open(&self.name, shared, &self.port, kept)?);
+        self.contact.restart(now);
+        Ok(())
+    }
+
     /// The next time at which there is something to do: at once where a pass left some of it.
     pub(crate) fn next_deadline(&self, now: Time) -> Time {
         if self.contact.has_event() {
@@ -278,32 +305,27 @@ impl Connector {
     }
 
     /// Brings core, contact and network together.
-    ///
-    /// # Errors
-    /// If the queue pair of contact has failed and cannot be set up again.
-    pub(crate) fn progress(&mut self, core: &mut Core, now: Time) -> Result<(), VerbsError> {
+    pub(crate) fn progress(&mut self, core: &mut Core, now: Time) {
         self.report(core, now);
         let contact = &mut self.contact;
-        let Some(mail) = &mut self.mail else {
-            return Ok(());
-        };
+        let Some(mail) = &mut self.mail else { return };
         mail.receive(|from, bytes| contact.receive(from, bytes, now));
         if now >= self.next_look {
             self.next_look = now + LOOK;
-            mail.mend(&self.port)?;
+            mail.mend(&self.port);
             self.ways.look(now, &self.port, mail);
         }
         self.contact.tick(now);
         self.act(core, now);
         self.send(now);
-        Ok(())
     }
 
     /// Ends everything, with a farewell to each peer; whether all of them know.
     pub(crate) fn close(&mut self, core: &mut Core, now: Time) -> bool {
         let is_done = self.contact.close(now);
+        self.progress(core, now);
         // A queue pair that has failed brings no farewell.
-        self.progress(core, now).is_err() || is_done
+        is_done || self.is_lost()
     }
 
     /// Reports to contact what has become of connections.
@@ -407,7 +429,10 @@ impl Connector {
 
     /// Makes our end.
     fn make(&mut self, core: &mut Core, attempt: Attempt, now: Time) {
-        let numbers = core.prepare(attempt.peer.0).ok().map(|hello| numbers(&hello));
+        let pair = self.mail.as_ref().map_or(self.pair, |mail| mail.numbers().0);
+        let moved = if pair == self.pair { 0 } else { pair };
+        let hello = core.prepare(attempt.peer.0).ok();
+        let numbers = hello.map(|hello| numbers(&hello, moved));
         if numbers.is_some() {
             self.attempts.insert(attempt.peer.0, attempt);
         }
@@ -510,10 +535,11 @@ impl Connector {
     }
 }
 
-/// Our end, as contact brings it to the peer.
-fn numbers(hello: &Hello) -> Numbers {
+/// Our end, as contact brings it to the peer; with the queue pair of contact, where it is not the published
+/// one any more.
+fn numbers(hello: &Hello, contact: u32) -> Numbers {
     Numbers {
-        pairs: [hello.pair, 0],
+        pairs: [hello.pair, contact],
         sequences: [hello.psn, 0],
         credits: hello.credits,
         slot: hello.slot,

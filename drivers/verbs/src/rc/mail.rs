@@ -12,7 +12,7 @@ use crate::error::VerbsError;
 use crate::ports::Port;
 use crate::source::{From, GRH};
 use crate::sys::{
-    AddressHandle, Channel, DatagramPair, Destination, Domain, Handles, Registered, Sender, Sizes, Wc,
+    AddressHandle, Channel, DatagramPair, Destination, Domain, Event, Handles, Registered, Sender, Sizes, Wc,
     numbers,
 };
 use crate::ud::layout::Places;
@@ -34,6 +34,16 @@ pub(crate) struct MailCounts {
     pub(crate) nonsense: u64,
     /// How often the queue pair was set up again.
     pub(crate) resets: u64,
+    /// How often it was replaced by another one.
+    pub(crate) renewed: u64,
+}
+
+/// What outlives a queue pair that is replaced: what peers know, and the way to them.
+#[derive(Default)]
+pub(crate) struct Kept {
+    key: Option<u32>,
+    handles: Handles,
+    counts: MailCounts,
 }
 
 /// A queue pair of datagrams, its memory, and the handles of peers.
@@ -50,6 +60,8 @@ pub(crate) struct Mail {
     posted: Vec<bool>,
     back: Vec<(u64, usize)>,
     is_broken: bool,
+    /// It cannot be set up again, or its completions are lost: only another one helps.
+    is_lost: bool,
     pub(crate) counts: MailCounts,
 }
 
@@ -59,15 +71,15 @@ pub(crate) fn locked(mtu: usize) -> usize {
 }
 
 impl Mail {
-    /// Makes the queue pair, which receives from then on.
+    /// Makes the queue pair, which receives from then on; with what is kept of a former one.
     ///
     /// # Errors
     /// If the system refuses a step.
     pub(crate) fn open(
         name: &RailName,
-        domain: &Arc<Domain>,
-        channel: &Arc<Channel>,
+        (domain, channel): (&Arc<Domain>, &Arc<Channel>),
         port: &Port,
+        kept: Kept,
     ) -> Result<Self, RailError> {
         let failed = |error: VerbsError| discover::rejected_by(name, &error);
         let limit = port.mtu().unwrap_or(256).max(LONGEST);
@@ -81,7 +93,10 @@ impl Mail {
             inline: INLINE,
         };
         let pair = DatagramPair::new(&memory, channel, sizes).map_err(failed)?;
-        let key = random_key(name)?;
+        let key = match kept.key {
+            Some(key) => key,
+            None => random_key(name)?,
+        };
         start(&pair, port, key).map_err(failed)?;
         let mut mail = Self {
             queue: Queue::new(Sender::new(&pair, FRAMES.0), places),
@@ -90,16 +105,47 @@ impl Mail {
             memory: region.whole(),
             limit,
             key,
-            handles: Handles::default(),
+            handles: kept.handles,
             posted: vec![false; FRAMES.1],
             back: (0..FRAMES.1)
                 .map(|number| (number as u64, places.buffer(number as u32)))
                 .collect(),
             is_broken: false,
-            counts: MailCounts::default(),
+            is_lost: false,
+            counts: kept.counts,
         };
         mail.refill();
         Ok(mail)
+    }
+
+    /// Destroys the queue pair, and keeps what another one needs.
+    pub(crate) fn replace_pair(self) -> Kept {
+        Kept {
+            key: Some(self.key),
+            handles: self.handles,
+            counts: MailCounts {
+                renewed: self.counts.renewed + 1,
+                ..self.counts
+            },
+        }
+    }
+
+    /// Whether only another queue pair helps.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
+    /// Acts on an event of the device about its queues; whether it is about them.
+    pub(crate) fn on_event(&mut self, event: &Event) -> bool {
+        if self.pair.is_meant(event) {
+            self.is_broken = true;
+            return true;
+        }
+        let is_queue = [self.pair.sent(), self.pair.received()];
+        let is_meant = is_queue.into_iter().any(|queue| queue.is_meant(event));
+        self.is_lost |= is_meant && event.kind == numbers::EVENT_CQ_ERR;
+        self.is_broken |= self.is_lost;
+        is_meant
     }
 
     /// The numbers that peers need: of the queue pair, and its Q_Key.
@@ -199,16 +245,17 @@ impl Mail {
         self.is_broken = true;
     }
 
-    /// Sets a queue pair up again that has failed. What it had is lost, as frames may be.
-    ///
-    /// # Errors
-    /// If the system refuses a step: the device is of no use any more.
-    pub(crate) fn mend(&mut self, port: &Port) -> Result<(), VerbsError> {
-        if !self.is_broken {
-            return Ok(());
+    /// Sets a queue pair up again that has failed. What it had is lost, as frames may be. If the system
+    /// refuses that, it [is lost](Self::is_lost).
+    pub(crate) fn mend(&mut self, port: &Port) {
+        if !self.is_broken || self.is_lost {
+            return;
         }
         self.counts.resets += 1;
-        start(&self.pair, port, self.key)?;
+        if start(&self.pair, port, self.key).is_err() {
+            self.is_lost = true;
+            return;
+        }
         self.queue.restart();
         self.back.clear();
         self.posted.fill(false);
@@ -217,7 +264,6 @@ impl Mail {
             .extend(all.map(|number| (number.into(), self.places.buffer(number))));
         self.is_broken = false;
         self.refill();
-        Ok(())
     }
 }
 

@@ -52,6 +52,8 @@ pub struct RcRail {
     wake: OwnedFd,
     /// When its queues were made again.
     renewed: Option<Time>,
+    /// Why it has ended, where it was not the device.
+    ended: Option<&'static str>,
     /// Its device has failed, or is gone.
     is_over: bool,
     is_closing: bool,
@@ -119,6 +121,7 @@ impl RcRail {
             watch,
             wake,
             renewed: None,
+            ended: None,
             is_over: false,
             is_closing: false,
             is_closed: false,
@@ -175,6 +178,11 @@ impl RcRail {
     /// Why no frame passes, and what to do, where that is known.
     #[must_use]
     pub fn reason(&self) -> Option<String> {
+        if let Some(reason) = self.ended {
+            return Some(format!(
+                "{reason}; look at what the kernel has logged of the device (dmesg), and start the job again"
+            ));
+        }
         let (reason, remedy) = self.watch.port().reason()?;
         Some(format!("{reason}; {remedy}"))
     }
@@ -236,6 +244,7 @@ impl RcRail {
             ("contact_errors", mail.sent.failed + mail.failed),
             ("contact_nonsense", mail.sent.nonsense + mail.nonsense),
             ("contact_resets", mail.resets),
+            ("contact_renewed", mail.renewed),
         ] {
             each(name, count);
         }
@@ -279,8 +288,11 @@ impl RcRail {
             return;
         };
         let core = &mut self.core;
-        let changes = self.watch.look(now, &open, self.connector.ways(), &mut |event| {
-            core.on_device_event(event);
+        let (ways, mut mail) = self.connector.watched();
+        let changes = self.watch.look(now, &open, ways, &mut |event| {
+            if !mail.as_mut().is_some_and(|mail| mail.on_event(event)) {
+                core.on_device_event(event);
+            }
         });
         drop(open);
         let Some(changes) = changes else { return };
@@ -299,17 +311,33 @@ impl RcRail {
             self.core.set_partition(self.watch.partition().0);
         }
         self.connector.on_changes(self.watch.port(), &changes, now);
-        if std::mem::take(&mut self.core.is_broken) {
+        if self.core.is_broken || self.connector.is_lost() {
             self.renew(now);
         }
     }
 
-    /// A queue has failed: all are made again, once a minute.
+    /// A queue has failed, of connections or of contact: it and those beside it are made again, once a
+    /// minute.
     fn renew(&mut self, now: Time) {
         let is_again = self.renewed.is_some_and(|at| now < at + A_MINUTE);
         self.renewed = Some(now);
-        if is_again || self.core.renew_queues().is_err() {
+        if is_again {
+            self.ended = Some("its queues have failed twice within a minute");
+            return self.fail();
+        }
+        let is_whole = !std::mem::take(&mut self.core.is_broken) || self.core.renew_queues().is_ok();
+        let is_reached = !self.connector.is_lost() || self.connector.renew(&self.core, now).is_ok();
+        if !is_whole || !is_reached {
+            self.ended = Some("its queues have failed, and the system refuses others");
             self.fail();
+        }
+    }
+
+    /// Looks after contact.
+    fn progress_contact(&mut self, now: Time) {
+        self.connector.progress(&mut self.core, now);
+        if self.connector.is_lost() {
+            self.renew(now);
         }
     }
 
@@ -400,9 +428,7 @@ impl Rail for RcRail {
             return self.core.events.len() - before;
         }
         self.core.progress(now);
-        if self.connector.progress(&mut self.core, now).is_err() {
-            self.fail();
-        }
+        self.progress_contact(now);
         self.core.events.len() - before
     }
 
@@ -419,10 +445,7 @@ impl Rail for RcRail {
         if !self.is_over {
             self.connector.arm();
             // What came before raises no event.
-            let now = self.core.now;
-            if self.connector.progress(&mut self.core, now).is_err() {
-                self.fail();
-            }
+            self.progress_contact(self.core.now);
             is_busy |= !self.core.events.is_empty();
         }
         Ok(if is_busy {

@@ -348,6 +348,10 @@ pub(crate) enum About {
     Sent,
     /// The receive queue that they share.
     Shared,
+    /// The queue pairs of datagrams, and their completion queues of what was sent and received.
+    Datagrams,
+    DatagramsSent,
+    DatagramsReceived,
     /// Something that is not there any more.
     Former,
 }
@@ -369,6 +373,16 @@ pub(crate) fn raise_about(name: &str, event: c_int, about: About) {
         About::Shared => {
             let shared = world.shared.iter().filter(|(_, shared)| shared.is_of(name));
             shared.map(|(at, _)| *at as u64).collect()
+        }
+        About::Datagrams | About::DatagramsSent | About::DatagramsReceived => {
+            let is_it = |pair: &&Pair| pair.device == name && pair.reliable.is_none();
+            let object = |(at, pair): (&usize, &Pair)| match about {
+                About::DatagramsSent => pair.send,
+                About::DatagramsReceived => pair.received,
+                _ => *at,
+            };
+            let all = world.pairs.iter().filter(|(_, pair)| is_it(pair));
+            all.map(|found| object(found) as u64).collect()
         }
         About::Former => vec![0x1000],
     };

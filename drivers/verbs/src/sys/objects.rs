@@ -788,6 +788,11 @@ impl DatagramPair {
         }
     }
 
+    /// Whether an event is about this queue pair.
+    pub(crate) fn is_meant(&self, event: &Event) -> bool {
+        self.raw.addr() as u64 == event.object
+    }
+
     /// Returns the queue pair's number.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: the queue pair is alive, and its number does not change.

@@ -97,6 +97,32 @@ fn each_lie_is_dropped_and_counted_by_its_reason() {
 }
 
 #[test]
+fn a_queue_pair_that_a_newer_frame_names_is_the_peers_from_then_on() {
+    let (mut world, call) = calling();
+    let names = |frame: &mut Frame, pair| {
+        frame.terms.as_mut().unwrap().numbers.pairs[1] = pair;
+    };
+    let from = |flying: Flying, pair| Flying {
+        from: From {
+            pair,
+            port: call.from.port,
+        },
+        ..flying
+    };
+    let named = changed(&call, |frame| names(frame, 7));
+    assert_eq!(why(&mut world, &from(named.clone(), 8)), Some(Drop::Source));
+    assert_eq!(why(&mut world, &from(named.clone(), 7)), None);
+    let remote = |world: &World| *world.ends[1].contact.remote_of(PeerIndex(0)).unwrap();
+    assert_eq!(remote(&world).pair, 7);
+    // A repetition moves it nowhere, and neither does what the former one sends.
+    let repeated = changed(&call, |frame| names(frame, 9));
+    assert_eq!(why(&mut world, &from(repeated, 9)), Some(Drop::Source));
+    assert_eq!(why(&mut world, &call), Some(Drop::Source));
+    assert_eq!(why(&mut world, &from(named, 7)), None);
+    assert_eq!(remote(&world).pair, 7);
+}
+
+#[test]
 fn whoever_has_no_key_is_not_even_a_stranger() {
     let (mut world, call) = calling();
     world.ends[1] = End::new(2, 2);

@@ -192,6 +192,68 @@ fn queues_that_fail_are_made_anew_once_a_minute() {
     }
 }
 
+fn count(rail: &RcRail, wanted: &str) -> u64 {
+    let mut found = 0;
+    rail.each_count(&mut |name, count| {
+        if name == wanted {
+            found = count;
+        }
+    });
+    found
+}
+
+#[test]
+fn queues_of_contact_that_fail_are_made_again_once_a_minute() {
+    // A completion queue that fails; a queue pair that fails, and cannot be set up again.
+    for (event, about) in [
+        (numbers::EVENT_CQ_ERR, About::DatagramsSent),
+        (numbers::EVENT_CQ_ERR, About::DatagramsReceived),
+        (numbers::EVENT_QP_FATAL, About::Datagrams),
+    ] {
+        let mut pair = connected();
+        let (device, to_b) = (device_of(&pair.a), pair.to_b);
+        let (objects, address) = (model::outcome(&device).1, pair.a.address());
+        let fails = |pair: &mut Pair<RcRail>| {
+            if about == About::Datagrams {
+                model::refuse_call(&device, "modify_qp", 1);
+            }
+            model::raise_about(&device, event, about);
+            turns(pair, 100);
+        };
+        fails(&mut pair);
+        assert_eq!(count(&pair.a, "contact_renewed"), 1, "{about:?}");
+        assert_eq!((of_peer(&pair), of_rail(&pair)), (vec![], vec![]), "nothing else is");
+        assert_eq!(model::outcome(&device).1, objects, "no more than before");
+        assert_eq!(pair.a.address(), address);
+        works(&mut pair);
+        // The other end learns of the queue pair that calls it, also while it calls itself.
+        pair.a.abandon(to_b);
+        turns(&mut pair, 50);
+        works(&mut pair);
+        turns(&mut pair, 61_000);
+        fails(&mut pair);
+        assert_eq!(count(&pair.a, "contact_renewed"), 2, "a minute later");
+        works(&mut pair);
+        assert_eq!(of_rail(&pair), []);
+        fails(&mut pair);
+        assert_eq!(of_rail(&pair), [EventKind::DeviceGone]);
+        assert!(pair.a.reason().unwrap().contains("twice within a minute"));
+        assert_eq!(model::outcome(&device).1, 0);
+    }
+}
+
+#[test]
+fn a_queue_pair_of_contact_that_fails_is_set_up_again_under_its_number() {
+    let mut pair = connected();
+    let device = device_of(&pair.a);
+    model::raise_about(&device, numbers::EVENT_QP_FATAL, About::Datagrams);
+    turns(&mut pair, 100);
+    let counted = ["contact_resets", "contact_renewed"].map(|name| count(&pair.a, name));
+    assert_eq!(counted, [1, 0]);
+    assert_eq!(counts(&pair.a).other_events, 0);
+    works(&mut pair);
+}
+
 #[test]
 fn a_partition_that_moves_is_followed_and_one_that_is_gone_is_named() {
     let mut pair = connected();
