@@ -16,8 +16,9 @@ use crate::sys::{AddressHandle, AhAttr, Domain};
 
 /// How often a peer without a way is looked at again.
 const AGAIN: Duration = Duration::from_millis(200);
-/// The most of them in one look.
+/// The most of them in one look, and handles that are made in one pass: each takes a call of the kernel.
 const AT_A_TIME: usize = 16;
+const HANDLES: usize = 4;
 /// How long a handle that is not used any more is kept: its last frames are sent by then.
 const RETIRED: Duration = Duration::from_secs(2);
 /// Packets that a router forwards live this long.
@@ -52,6 +53,9 @@ pub(crate) struct Ways {
     domain: Option<Arc<Domain>>,
     neighbours: Neighbours,
     retired: Vec<(Time, AddressHandle)>,
+    /// Handles that may still be made in this pass, and whether ways are left for the next one.
+    left: usize,
+    is_behind: bool,
     marks: Marks,
     /// What we have published.
     own: Vec<Published>,
@@ -75,6 +79,8 @@ impl Ways {
             domain: Some(Arc::clone(domain)),
             neighbours: Neighbours::watch(port),
             retired: Vec::new(),
+            left: HANDLES,
+            is_behind: false,
             marks,
             own: published(port),
         }
@@ -139,6 +145,17 @@ impl Ways {
             .for_each(|way| (way.is_made, way.asked) = (false, Time::ZERO));
     }
 
+    /// A pass begins: a few handles may be made in it. Whether ways were left by the last one.
+    pub(crate) fn begin_pass(&mut self) -> bool {
+        self.left = HANDLES;
+        self.is_behind
+    }
+
+    /// Whether ways were left for the next pass.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
     /// Makes ways that are not made, a few at a time, and lets go of handles that are not used any more.
     pub(crate) fn look(&mut self, now: Time, port: &Port, tx: &mut impl SendsBy) {
         self.retired.retain(|(until, _)| now < *until);
@@ -148,14 +165,19 @@ impl Ways {
             !way.is_made && (way.asked == Time::ZERO || now >= way.asked + AGAIN || hop())
         };
         let due = self.list.iter().filter(|(_, way)| is_due(way));
-        let due: Vec<u32> = due.map(|(peer, _)| *peer).take(AT_A_TIME).collect();
-        for peer in due {
+        let due: Vec<u32> = due.map(|(peer, _)| *peer).take(AT_A_TIME + 1).collect();
+        self.is_behind = due.len() > AT_A_TIME;
+        for peer in due.into_iter().take(AT_A_TIME) {
             self.make(peer, now, port, tx);
         }
     }
 
-    /// Makes the handle of a peer, if nothing has to be waited for.
+    /// Makes the handle of a peer, if nothing has to be waited for, and there were not too many in this pass.
     pub(crate) fn make(&mut self, peer: u32, now: Time, port: &Port, tx: &mut impl SendsBy) {
+        if self.left == 0 {
+            self.is_behind = true;
+            return;
+        }
         let Some(way) = self.list.get_mut(&peer) else {
             return;
         };
@@ -168,6 +190,7 @@ impl Ways {
             return;
         }
         let Some(domain) = &self.domain else { return };
+        self.left -= 1;
         if let Ok(handle) = AddressHandle::new(domain, attributes) {
             self.list.entry(peer).and_modify(|way| way.is_made = true);
             self.retire(peer, Some(handle), now, tx);

@@ -297,7 +297,7 @@ impl Connector {
 
     /// The next time at which there is something to do: at once where a pass left some of it.
     pub(crate) fn next_deadline(&self, now: Time) -> Time {
-        if self.contact.has_event() {
+        if self.contact.has_event() || self.ways.is_behind() {
             return now;
         }
         let contact = self.contact.next_deadline();
@@ -310,7 +310,7 @@ impl Connector {
         let contact = &mut self.contact;
         let Some(mail) = &mut self.mail else { return };
         mail.receive(|from, bytes| contact.receive(from, bytes, now));
-        if now >= self.next_look {
+        if self.ways.begin_pass() || now >= self.next_look {
             self.next_look = now + LOOK;
             mail.mend(&self.port);
             self.ways.look(now, &self.port, mail);

@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::abi::*;
 use super::library::{Functions, Library};
@@ -120,6 +121,8 @@ struct Dev {
     is_mute: bool,
     /// What every poll answers, which is not true.
     answers_polls: Option<c_int>,
+    /// Calls for which the kernel resolves a neighbour, and the time that they have taken.
+    resolved: (u64, Duration),
     /// Bytes that are registered.
     locked: usize,
     /// When requests are executed that do not end as they are posted.
@@ -232,6 +235,14 @@ impl World {
         }
     }
 
+    /// Counts a call for which the kernel resolves the neighbour at a GID, and waits for one that is silent.
+    fn resolves(&mut self, name: &str, gid: [u8; 16]) {
+        let is_near = gid[12] == 127;
+        let resolved = &mut self.device(name).resolved;
+        resolved.0 += 1;
+        resolved.1 += if is_near { A_CALL } else { SILENCE };
+    }
+
     fn complete(&mut self, queue: usize, completion: Wc) {
         self.complete_for(queue, completion, 0, 0);
     }
@@ -298,6 +309,7 @@ pub(crate) fn library(spec: Spec) -> Library {
         refuses: None,
         is_mute: false,
         answers_polls: None,
+        resolved: (0, Duration::ZERO),
         locked: 0,
         random: None,
     });
@@ -326,6 +338,23 @@ pub(crate) fn set_state(name: &str, state: c_int) {
 /// Has the datagrams that a device sends be lost, or pass.
 pub(crate) fn mute(name: &str, is_mute: bool) {
     world().device(name).is_mute = is_mute;
+}
+
+/// How long the kernel takes for a call with a neighbour that it knows, and with one that does not answer.
+const A_CALL: Duration = Duration::from_micros(500);
+const SILENCE: Duration = Duration::from_millis(1200);
+
+/// Calls so far for which the kernel resolves a neighbour, and the time that they have taken.
+pub(crate) fn resolved(name: &str) -> (u64, Duration) {
+    world().device(name).resolved
+}
+
+/// Raises an event about the port.
+pub(crate) fn raise_port(name: &str, event: c_int) {
+    let mut world = world();
+    let device = world.device(name);
+    device.events.push_back((event, 1));
+    signal(device.async_fd);
 }
 
 /// Raises an event that names nothing.
@@ -1080,6 +1109,7 @@ unsafe extern "C" fn create_ah(pd: *mut Pd, attributes: *mut AhAttr) -> *mut Ah 
             return std::ptr::null_mut();
         }
         let to = (*attributes).grh;
+        world.resolves(&name, to.dgid.0);
         let mut ah = Ah::zeroed();
         (ah.context, ah.pd) = (context, pd);
         let ah = Box::into_raw(Box::new(ah));

@@ -284,10 +284,16 @@ impl UdRail {
     fn look(&mut self, now: Time) {
         let Some(device) = &self.device else { return };
         let other_events = &mut self.other_events;
+        let is_behind = self.ways.begin_pass();
         let found = self
             .watch
             .look(now, &device.open, &self.ways, &mut |_| *other_events += 1);
-        let Some(found) = found else { return };
+        let Some(found) = found else {
+            if is_behind {
+                self.ways.look(now, self.watch.port(), &mut self.tx);
+            }
+            return;
+        };
         if found.is_gone {
             return self.lose();
         }
@@ -375,7 +381,9 @@ impl Rail for UdRail {
     }
 
     fn next_deadline(&self) -> Option<Time> {
-        (!self.is_over).then_some(self.watch.next_look())
+        let look = self.watch.next_look();
+        let next = if self.ways.is_behind() { self.now } else { look };
+        (!self.is_over).then_some(next)
     }
 
     fn arm(&mut self) -> Result<Armed<'_>, RailError> {

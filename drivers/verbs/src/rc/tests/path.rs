@@ -154,6 +154,10 @@ fn a_peer_that_was_forgotten_is_met_again_under_a_number_that_is_free() {
 
 /// An address of a port that is not there.
 fn address_of_nobody(number: u32) -> RailAddress {
+    address_at(number, [127, 9, 9, 9])
+}
+
+fn address_at(number: u32, [a, b, c, d]: [u8; 4]) -> RailAddress {
     let address = PortAddress {
         service: Service::Connections,
         link: Link::Ethernet,
@@ -163,7 +167,7 @@ fn address_of_nobody(number: u32) -> RailAddress {
         pairs: [0x1000 + number, 0],
         mtu: 3,
         gids: vec![Published {
-            gid: Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 127, 9, 9, 9]),
+            gid: Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, a, b, c, d]),
             kind: Kind::RoceV2,
             prefix: 8,
         }],
@@ -223,4 +227,59 @@ fn many_connections_are_begun_a_few_at_a_time_without_a_pause() {
         assert_eq!(begun(&rail), 4 * pass);
         assert_eq!(rail.next_deadline() == Some(now), pass < 4);
     }
+}
+
+/// Calls of the kernel that may wait are made a few at a time, and only for neighbours that it knows.
+#[test]
+fn progress_never_waits_for_more_than_five_milliseconds() {
+    const PEERS: u32 = 24;
+    let sizes = Sizes {
+        receives: (512, 1024),
+        peers: 2 * PEERS as usize,
+        ..small()
+    };
+    let (mut hub, life) = rail(sizes);
+    let device = device_of(&hub);
+    let opened = model::resolved(&device).0;
+    let mut others: Vec<RcRail> = (0..PEERS)
+        .map(|number| {
+            let (mut other, its) = rail(small());
+            let to_hub = other.open(&hub.address(), life).unwrap();
+            let to_other = hub.open(&other.address(), its).unwrap();
+            // Half of them call, and half are called; the neighbours behind a router never answer.
+            match number % 2 {
+                0 => other.send(to_hub, b"hello", Body::Empty).unwrap(),
+                _ => hub.send(to_other, b"hello", Body::Empty).unwrap(),
+            };
+            let silent = address_at(number, [198, 51, 100, number as u8 + 1]);
+            let silent = hub.open(&silent, Incarnation(1)).unwrap();
+            hub.send(silent, b"hello", Body::Empty).unwrap();
+            other
+        })
+        .collect();
+    let mut seen = super::credits::Count::default();
+    let mut now = Time::ZERO;
+    let mut longest = (0, Duration::ZERO);
+    for turn in 0..2000 {
+        now += Duration::from_millis(1);
+        if turn == 1000 {
+            // Every way may be another one.
+            model::raise_port(&device, crate::sys::numbers::EVENT_SM_CHANGE);
+        }
+        let before = model::resolved(&device);
+        hub.progress(now);
+        let after = model::resolved(&device);
+        longest.0 = longest.0.max(after.0 - before.0);
+        longest.1 = longest.1.max(after.1 - before.1);
+        hub.poll(1000, &mut seen);
+        for other in &mut others {
+            other.progress(now);
+            other.poll(16, &mut seen);
+        }
+    }
+    assert_eq!(seen.0, PEERS as usize, "all are met");
+    assert!(longest.1 <= Duration::from_millis(5), "{longest:?}");
+    assert!((1..=8).contains(&longest.0), "{longest:?}");
+    // A handle and a connection for each, and another handle.
+    assert_eq!(model::resolved(&device).0 - opened, 3 * u64::from(PEERS));
 }

@@ -305,6 +305,10 @@ impl World {
             numbers::ERR => 0,
             _ => return libc::EINVAL,
         };
+        if attributes.qp_state == numbers::RTR {
+            let name = self.pairs[&at].device.clone();
+            self.resolves(&name, attributes.ah_attr.grh.dgid.0);
+        }
         let pair = self.pairs.get_mut(&at).expect("a pair of the model");
         let follows = attributes.qp_state == numbers::ERR || attributes.qp_state == pair.state + 1;
         if mask != numbers::HAS_STATE | needed || !follows {
