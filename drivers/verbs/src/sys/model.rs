@@ -9,6 +9,7 @@ mod reliable;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -185,7 +186,11 @@ impl std::ops::DerefMut for Guard {
     }
 }
 
+/// Calls of the model.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
 fn world() -> Guard {
+    CALLS.fetch_add(1, Ordering::Relaxed);
     let mut guard = WORLD.lock().unwrap_or_else(PoisonError::into_inner);
     guard.get_or_insert_with(|| World {
         next: 100,
@@ -268,12 +273,19 @@ impl World {
         pair.state = numbers::ERR;
         let (queue, number) = (pair.received, pair.number);
         for (id, _, _) in std::mem::take(&mut pair.receives) {
-            let mut flushed = Wc::zeroed();
-            (flushed.wr_id, flushed.status, flushed.qp_num) = (id, numbers::WR_FLUSH_ERR, number);
-            self.complete(queue, flushed);
+            self.complete(queue, failed(id, number, numbers::WR_FLUSH_ERR));
         }
         self.flush_held(at);
     }
+}
+
+/// A completion with an error: what does not count of one is nonsense.
+fn failed(id: u64, number: u32, status: c_int) -> Wc {
+    let mut failed = Wc::zeroed();
+    (failed.wr_id, failed.qp_num, failed.status) = (id, number, status);
+    (failed.opcode, failed.byte_len, failed.imm_data) = (0x5a5a, u32::MAX, u32::MAX);
+    (failed.src_qp, failed.wc_flags, failed.slid) = (u32::MAX, u32::MAX, u16::MAX);
+    failed
 }
 
 fn signal(fd: c_int) {
@@ -370,8 +382,9 @@ pub(crate) fn raise(name: &str, event: c_int) {
 pub(crate) enum About {
     /// Its reliable queue pairs that receive messages.
     Pairs,
-    /// Those of one-sided operations.
+    /// Those of one-sided operations, and the completion queue of these.
     OneSided,
+    OneSidedEnded,
     /// The completion queue of what they receive, and of what they send.
     Received,
     Sent,
@@ -393,12 +406,12 @@ pub(crate) fn raise_about(name: &str, event: c_int, about: About) {
         let half = pair.reliable.as_ref().filter(|_| pair.device == name);
         half.is_some_and(|half| half.receives() == receives)
     };
-    let receives = about != About::OneSided;
+    let receives = !matches!(about, About::OneSided | About::OneSidedEnded);
     let of_device = pairs.filter(|(_, pair)| of_kind(pair, receives));
     let mut objects: Vec<u64> = match about {
         About::Pairs | About::OneSided => of_device.map(|(at, _)| *at as u64).collect(),
         About::Received => of_device.map(|(_, pair)| pair.received as u64).take(1).collect(),
-        About::Sent => of_device.map(|(_, pair)| pair.send as u64).take(1).collect(),
+        About::Sent | About::OneSidedEnded => of_device.map(|(_, pair)| pair.send as u64).take(1).collect(),
         About::Shared => {
             let shared = world.shared.iter().filter(|(_, shared)| shared.is_of(name));
             shared.map(|(at, _)| *at as u64).collect()
@@ -429,6 +442,46 @@ pub(crate) fn set_addresses(name: &str, addresses: &[[u8; 4]]) {
     let device = world.device(name);
     device.spec.addresses = addresses.to_vec();
     device.events.push_back((numbers::EVENT_GID_CHANGE, 1));
+}
+
+/// How often the model was called so far.
+pub(crate) fn calls() -> u64 {
+    CALLS.load(Ordering::Relaxed)
+}
+
+/// Forks; returns zero in the child, which ends after some seconds where it waits for a lock that another
+/// thread had.
+pub(crate) fn fork() -> c_int {
+    // SAFETY: the child drops what it has and ends; the C library keeps its allocator usable there.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: no memory is involved.
+        unsafe { libc::alarm(10) };
+    }
+    child
+}
+
+/// Ends a child at once: nothing of the test's runs on there.
+pub(crate) fn leave(is_well: bool) -> ! {
+    // SAFETY: no preconditions.
+    unsafe { libc::_exit(c_int::from(!is_well)) }
+}
+
+/// Whether a child has ended, and well.
+pub(crate) fn has_ended(child: c_int) -> Option<bool> {
+    let mut status = 0;
+    // SAFETY: the status is written.
+    let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
+    (ended != 0).then_some(ended == child && status == 0)
+}
+
+/// The states of a device's queue pairs of connections, in the order of their numbers.
+pub(crate) fn states(name: &str) -> Vec<c_int> {
+    let world = world();
+    let is_it = |pair: &&Pair| pair.device == name && pair.reliable.is_some();
+    let mut all: Vec<&Pair> = world.pairs.values().filter(is_it).collect();
+    all.sort_unstable_by_key(|pair| pair.number);
+    all.iter().map(|pair| pair.state).collect()
 }
 
 /// The first call that was refused, if one was.
@@ -518,6 +571,8 @@ pub(crate) fn answer_polls(name: &str, answer: Option<c_int>) {
 thread_local! {
     /// Allocations of the model's calls in this thread.
     static OWN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    /// Events that this thread has read and not acknowledged.
+    static UNACKNOWLEDGED: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
 }
 
 /// Allocations of this thread: counted in tests alone.
@@ -698,10 +753,13 @@ unsafe extern "C" fn get_async_event(context: *mut Context, event: *mut AsyncEve
         };
         ((*event).event_type, (*event).element) = (kind, element);
     }
+    UNACKNOWLEDGED.set(UNACKNOWLEDGED.get() + 1);
     0
 }
 
-unsafe extern "C" fn ack_async_event(_: *mut AsyncEvent) {}
+unsafe extern "C" fn ack_async_event(_: *mut AsyncEvent) {
+    UNACKNOWLEDGED.set(UNACKNOWLEDGED.get() - 1);
+}
 
 unsafe extern "C" fn query_device(context: *mut Context, attributes: *mut DeviceAttr) -> c_int {
     // SAFETY: a context of the model, and the caller's structure.
@@ -824,6 +882,7 @@ unsafe extern "C" fn alloc_pd(context: *mut Context) -> *mut Pd {
 /// # Safety
 /// It was made by the model as a box of this type.
 unsafe fn end<T>(object: *mut T, context: *mut Context) -> c_int {
+    assert_eq!(UNACKNOWLEDGED.get(), 0, "destroying an object waits for events");
     // SAFETY: the caller's promise.
     unsafe {
         let mut world = world();
@@ -1185,8 +1244,7 @@ unsafe fn send(world: &mut World, at: usize, request: &SendWr) {
     let mut done = Wc::zeroed();
     (done.wr_id, done.qp_num) = (request.wr_id, number);
     if state == numbers::ERR {
-        done.status = numbers::WR_FLUSH_ERR;
-        return world.complete(send, done);
+        return world.complete(send, failed(request.wr_id, number, numbers::WR_FLUSH_ERR));
     }
     // SAFETY: the caller's promise.
     let bytes = unsafe {

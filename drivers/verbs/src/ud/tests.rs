@@ -141,6 +141,31 @@ impl Two {
 }
 
 #[test]
+fn a_child_that_drops_its_copy_calls_nothing_and_the_parents_frames_go_on() {
+    let mut two = two();
+    two.send(b"before");
+    let child = model::fork();
+    if child == 0 {
+        let before = model::calls();
+        let Two { benches, a, b, .. } = two;
+        // Their folders are the parent's.
+        std::mem::forget(benches);
+        drop((a, b));
+        model::leave(model::calls() == before);
+    }
+    let is_well = loop {
+        two.send(b"meanwhile");
+        assert!(two.arrived().iter().any(|bytes| bytes == b"meanwhile"));
+        if let Some(is_well) = model::has_ended(child) {
+            break is_well;
+        }
+    };
+    assert!(is_well, "the child called the library, or waited");
+    two.send(b"afterwards");
+    assert_eq!(two.arrived(), [b"afterwards"]);
+}
+
+#[test]
 fn a_frame_names_its_sender_and_strangers_have_no_name() {
     let mut two = two();
     two.send(b"hello");

@@ -2,11 +2,11 @@
 
 use doorbell_fabric::event::{DownReason, EventKind, Scope};
 use doorbell_fabric::memory::Region;
-use doorbell_fabric::message::{Body, Message, Refused};
+use doorbell_fabric::message::{Access, Body, Exposure, Message, OpError, OpId, Refused, Remote};
 use doorbell_fabric::rail::Rail;
 use doorbell_sim::conformance::Pair;
 
-use super::{RcRail, connected, counts, device_of, fresh, small};
+use super::{RcRail, connected, counts, device_of, fresh, pair, small};
 use crate::config::VerbsConfig;
 use crate::ports::Tree;
 use crate::sys::model::{self, Fault, Spec};
@@ -60,7 +60,7 @@ fn reclaimed(pair: &mut Pair<RcRail>) -> Vec<u64> {
 
 #[test]
 fn of_an_error_only_request_status_and_queue_pair_are_looked_at() {
-    // The model leaves everything else zero; a flush without a cause is an end of its own.
+    // What else there is of one is nonsense in the model; a flush without a cause is an end of its own.
     let mut pair = connected();
     fail(&pair.a, 0, numbers::WR_FLUSH_ERR, false);
     send(&mut pair, 1);
@@ -164,6 +164,74 @@ fn what_was_stored_and_never_posted_is_given_back_like_what_was_posted() {
         .reclaim(pair.to_b, &mut |id, bytes| lengths.push((id.0, bytes.len())));
     let expected: Vec<_> = (2..=61).map(|id| (id, 2008)).chain([(62, 5003)]).collect();
     assert_eq!(lengths, expected);
+}
+
+#[test]
+fn what_waits_for_a_connection_that_is_never_made_is_given_back() {
+    let mut pair = pair().connect();
+    let other = device_of(pair.b());
+    model::mute(&other, true);
+    (1..=3).for_each(|n| send(&mut pair, n));
+    let remote = Remote {
+        key: 7.into(),
+        address: 0x1000.into(),
+        length: 8.into(),
+    };
+    let (to_b, body) = (pair.to_b, Body::Bytes(&[0; 8]));
+    assert_eq!(pair.a.put(to_b, OpId(9), body, &remote), Ok(()));
+    pair.until("the end is reported", |pair| !downs(pair).is_empty());
+    assert_eq!(downs(&pair), [DownReason::Silent]);
+    assert_eq!(reclaimed(&mut pair), [1, 2, 3]);
+    pair.until("the operation ends", |pair| !pair.at_a.ended.is_empty());
+    assert_eq!(pair.at_a.ended, [(OpId(9), Err(OpError::NotDone))]);
+}
+
+#[test]
+fn the_first_error_takes_both_queue_pairs_of_a_peer_down() {
+    let mut pair = connected();
+    let (region, to_a, to_b) = (Region::new(64).unwrap(), pair.to_a, pair.to_b);
+    let exposed = Exposure::Region(region.whole());
+    let remote = pair.b().expose(exposed, Access::ReadWrite, Some(to_a)).unwrap();
+    let put = |pair: &mut Pair<RcRail>, op| pair.a.put(to_b, OpId(op), Body::Bytes(&[1; 64]), &remote);
+    assert_eq!(put(&mut pair, 1), Ok(()));
+    pair.until("it is done", |pair| pair.at_a.ended.len() == 1);
+    let device = device_of(&pair.a);
+    assert_eq!(model::states(&device), [numbers::RTS; 2]);
+    // An operation that has ended before is honoured, and one that has not ends.
+    assert_eq!(put(&mut pair, 2), Ok(()));
+    pair.a.flush();
+    model::hold_requests(&device, true);
+    assert_eq!(put(&mut pair, 3), Ok(()));
+    pair.a.flush();
+    model::hold_requests(&device, false);
+    fail(&pair.a, 0, numbers::RETRY_EXC_ERR, false);
+    send(&mut pair, 1);
+    pair.a.flush();
+    pair.a.core.reap();
+    assert_eq!(model::states(&device), [numbers::ERR; 2]);
+    assert!(pair.a.event().is_none(), "what has come is shown before");
+    pair.until("the end is reported", |pair| !downs(pair).is_empty());
+    pair.settle();
+    let outcomes: Vec<_> = pair.at_a.ended[1..].iter().map(|(_, outcome)| *outcome).collect();
+    assert_eq!(outcomes, [Ok(0), Err(OpError::Indeterminate)]);
+    assert_eq!(downs(&pair), [DownReason::Silent]);
+}
+
+#[test]
+fn a_farewell_is_closed_and_what_the_peer_gave_up_is_abandoned() {
+    let mut pair = connected();
+    let to_a = pair.to_a;
+    pair.b().abandon(to_a);
+    pair.until("the end is reported", |pair| !downs(pair).is_empty());
+    assert_eq!(downs(&pair), [DownReason::Abandoned]);
+    let mut pair = connected();
+    let now = pair.b().core.now;
+    let by = now + std::time::Duration::from_secs(3);
+    while !pair.b().close(now, by) {
+        pair.turn_a();
+    }
+    pair.until("the end is reported", |pair| !downs(pair).is_empty());
+    assert_eq!(downs(&pair), [DownReason::Closed]);
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! What the device and its port bring: events, and the end of the device.
 
 use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
-use doorbell_fabric::message::{Body, Incarnation, Message, Refused};
+use doorbell_fabric::memory::Region;
+use doorbell_fabric::message::{
+    Access, Body, Exposure, Incarnation, Message, OpId, Refused, RemoteKey,
+};
 use doorbell_fabric::rail::Rail;
 use doorbell_sim::conformance::Pair;
 
@@ -53,6 +56,19 @@ fn works(pair: &mut Pair<RcRail>) {
         }
     }
     panic!("no way back: {:?}", pair.events);
+}
+
+/// A put to memory that is exposed for it.
+fn one_sided_works(pair: &mut Pair<RcRail>) {
+    let (region, to_a) = (Region::new(8).unwrap(), pair.to_a);
+    let exposed = Exposure::Region(region.whole());
+    let remote = pair.b().expose(exposed, Access::Write, Some(to_a)).unwrap();
+    let ended = pair.at_a.ended.len();
+    let put = pair.a.put(pair.to_b, OpId(1), Body::Bytes(&[7; 8]), &remote);
+    assert_eq!(put, Ok(()));
+    pair.until("it ends", |pair| pair.at_a.ended.len() > ended);
+    assert_eq!(pair.at_a.ended[ended].1, Ok(0));
+    pair.b().withdraw(RemoteKey(remote.key.get()));
 }
 
 #[test]
@@ -146,6 +162,8 @@ fn events_that_mean_nothing_are_counted_and_harmless() {
     model::raise_about(&device, numbers::EVENT_QP_LAST_WQE_REACHED, About::Pairs);
     // Of queues of an older life.
     model::raise_about(&device, numbers::EVENT_CQ_ERR, About::Former);
+    // Of a queue of a kind that a rail has none of.
+    model::raise_about(&device, numbers::EVENT_WQ_FATAL, About::Former);
     turns(&mut pair, 100);
     assert_eq!((counts(&pair.a).other_events, counts(&pair.a).renewed), (0, 0));
     for event in [5, 6, 20, 1000, -1] {
@@ -158,14 +176,55 @@ fn events_that_mean_nothing_are_counted_and_harmless() {
 }
 
 #[test]
+fn few_receives_that_are_left_grow_to_their_limit_which_is_counted() {
+    let mut pair = connected();
+    let device = device_of(&pair.a);
+    for (grown, at_limit) in [(1, 0), (1, 1), (1, 2)] {
+        model::raise_about(&device, numbers::EVENT_SRQ_LIMIT_REACHED, About::Shared);
+        turns(&mut pair, 30);
+        let counted = counts(&pair.a);
+        assert_eq!((counted.grown, counted.at_limit), (grown, at_limit));
+    }
+    works(&mut pair);
+}
+
+#[test]
+fn a_connection_that_something_comes_over_is_established_at_the_other_end() {
+    // Nothing of the other end's comes behind its call, neither a frame nor over the connection.
+    for comes in [false, true] {
+        let mut pair = super::pair().connect();
+        let (device, other) = (device_of(&pair.a), device_of(pair.b()));
+        let to_b = pair.to_b;
+        pair.a.send(to_b, b"hello", Body::Empty).unwrap();
+        while count(pair.b(), "contact_sent") == 0 {
+            pair.turn();
+        }
+        model::mute(&other, true);
+        model::hold_requests(&other, true);
+        turns(&mut pair, 100);
+        assert!(pair.a.core.is_beginning(to_b.0));
+        if comes {
+            model::raise_about(&device, numbers::EVENT_COMM_EST, About::Pairs);
+        }
+        turns(&mut pair, 100);
+        let link = pair.a.core.peers[to_b.index()].link.as_ref().unwrap();
+        assert_eq!(link.is_proved(), comes, "both sizes passed, or were not sent");
+    }
+}
+
+#[test]
 fn queues_that_fail_are_made_anew_once_a_minute() {
     for (event, about) in [
         (numbers::EVENT_CQ_ERR, About::Received),
         (numbers::EVENT_CQ_ERR, About::Sent),
+        (numbers::EVENT_CQ_ERR, About::OneSidedEnded),
         (numbers::EVENT_SRQ_ERR, About::Shared),
     ] {
         let mut pair = connected();
         let device = device_of(&pair.a);
+        if about == About::OneSidedEnded {
+            one_sided_works(&mut pair);
+        }
         let objects = model::outcome(&device).1;
         pair.a.send(pair.to_b, b"kept", Body::Empty).unwrap();
         model::raise_about(&device, event, about);
@@ -176,6 +235,9 @@ fn queues_that_fail_are_made_anew_once_a_minute() {
         pair.a.reclaim(pair.to_b, &mut |_, _| given += 1);
         assert!(given <= 2);
         works(&mut pair);
+        if about == About::OneSidedEnded {
+            one_sided_works(&mut pair);
+        }
         assert_eq!(model::outcome(&device).1, objects, "no more than before");
         if event == numbers::EVENT_SRQ_ERR {
             // More than a minute later, it is the first time again.

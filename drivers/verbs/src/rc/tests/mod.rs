@@ -5,6 +5,7 @@ mod allocations_one_sided;
 mod contract_of_failure;
 mod credits;
 mod device;
+mod fork;
 mod lies;
 mod limits;
 mod one_sided;

@@ -362,9 +362,7 @@ impl World {
         let later = std::mem::take(&mut half.later);
         let later = later.iter().map(onesided::Later::id);
         for id in std::mem::take(&mut half.held).into_iter().chain(later) {
-            let mut flushed = Wc::zeroed();
-            (flushed.wr_id, flushed.status, flushed.qp_num) = (id, numbers::WR_FLUSH_ERR, number);
-            self.complete_for(queue, flushed, at, 0);
+            self.complete_for(queue, failed(id, number, numbers::WR_FLUSH_ERR), at, 0);
         }
     }
 
@@ -457,7 +455,10 @@ impl World {
             _ => unsafe { self.carry(at, request, window) },
         };
         let mut done = Wc::zeroed();
-        (done.wr_id, done.qp_num, done.status) = (request.wr_id, number, status);
+        (done.wr_id, done.qp_num) = (request.wr_id, number);
+        if status != numbers::SUCCESS {
+            done = failed(request.wr_id, number, status);
+        }
         if status != numbers::SUCCESS || request.send_flags & numbers::SEND_SIGNALED != 0 {
             self.complete_for(queue, done, at, posted);
         }
