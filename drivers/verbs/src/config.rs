@@ -13,6 +13,9 @@ const ENTRIES: RangeInclusive<usize> = 64..=16_384;
 /// Bytes of a slot: the largest path MTU fits, and its length into 16 bits.
 const SLOT: RangeInclusive<usize> = 4 << 10..=64 << 10;
 const ZERO_COPY: RangeInclusive<usize> = 512..=1 << 20;
+/// Bytes above which borrowed memory is registered for its operation: that of a copy, which has a slot.
+const REGISTER: RangeInclusive<usize> = 4 << 10..=1 << 20;
+const GET_FROM: RangeInclusive<usize> = 4 << 10..=64 << 20;
 /// The number of the time-out: up to 4.3 s.
 const TIMEOUT: RangeInclusive<u8> = 1..=20;
 const KEEP_ALIVE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
@@ -42,6 +45,11 @@ pub struct VerbsConfig {
     pub slot: usize,
     /// The length in bytes from which on a region is sent from where it lies.
     pub zero_copy: usize,
+    /// The length in bytes above which memory that is borrowed for a one-sided operation is registered for
+    /// it; what is not longer is copied.
+    pub register: usize,
+    /// The length in bytes from which on a get is preferred to messages.
+    pub get_from: usize,
     /// How often the device repeats a packet of a reliable connection that is not acknowledged.
     pub retry: u8,
     /// After how long it does: 4.096 µs times two to the power of this.
@@ -62,6 +70,8 @@ impl Default for VerbsConfig {
             partition: None,
             slot: 8 << 10,
             zero_copy: 4 << 10,
+            register: 64 << 10,
+            get_from: 32 << 10,
             retry: 6,
             timeout: 14,
             keep_alive: Duration::from_millis(500),
@@ -105,6 +115,12 @@ impl VerbsConfig {
         if !ZERO_COPY.contains(&self.zero_copy) {
             return wrong("verbs.zero_copy", self.zero_copy.to_string(), "512 B to 1 MiB");
         }
+        if !REGISTER.contains(&self.register) {
+            return wrong("verbs.register", self.register.to_string(), "4 KiB to 1 MiB");
+        }
+        if !GET_FROM.contains(&self.get_from) {
+            return wrong("verbs.get_from", self.get_from.to_string(), "4 KiB to 64 MiB");
+        }
         if self.retry > 7 {
             return wrong("verbs.retry", self.retry.to_string(), "0 to 7");
         }
@@ -133,7 +149,7 @@ mod tests {
             refused.unwrap_err().to_string()
         };
         type Change = &'static dyn Fn(&mut VerbsConfig);
-        let all: [(Change, &str, &str); 12] = [
+        let all: [(Change, &str, &str); 15] = [
             (&|config| config.send = 65, "verbs.send is 65", "from 64 to 16384"),
             (
                 &|config| config.receive = 32,
@@ -169,6 +185,21 @@ mod tests {
                 &|config| config.zero_copy = 0,
                 "verbs.zero_copy is 0",
                 "512 B to 1 MiB",
+            ),
+            (
+                &|config| config.register = 4095,
+                "verbs.register is 4095",
+                "4 KiB to 1 MiB",
+            ),
+            (
+                &|config| config.register = (1 << 20) + 1,
+                "verbs.register is 1048577",
+                "4 KiB to 1 MiB",
+            ),
+            (
+                &|config| config.get_from = 0,
+                "verbs.get_from is 0",
+                "4 KiB to 64 MiB",
             ),
             (&|config| config.retry = 8, "verbs.retry is 8", "0 to 7"),
             (&|config| config.timeout = 0, "verbs.timeout is 0", "1 to 20"),

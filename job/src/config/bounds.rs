@@ -196,6 +196,10 @@ impl Config {
                 .then(|| "a power of two from 4 KiB to 64 KiB".to_owned()),
             "verbs.zero_copy" => (!(512..=1 << 20).contains(&self.verbs.zero_copy.get().0))
                 .then(|| "a size from 512 B to 1 MiB".to_owned()),
+            "verbs.register" => (!(4 << 10..=1 << 20).contains(&self.verbs.register.get().0))
+                .then(|| "a size from 4 KiB to 1 MiB".to_owned()),
+            "verbs.get_from" => (!(4 << 10..=64 << 20).contains(&self.verbs.get_from.get().0))
+                .then(|| "a size from 4 KiB to 64 MiB".to_owned()),
             "verbs.retry" => outside(*self.verbs.retry.get(), 0, 7, "a number of retries"),
             "verbs.timeout" => outside(*self.verbs.timeout.get(), 1, 20, "a power of two"),
             "verbs.keep_alive" => {

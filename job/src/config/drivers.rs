@@ -132,6 +132,8 @@ pub fn verbs_config(config: &Config) -> VerbsConfig {
         partition: verbs.pkey.get().as_deref().and_then(super::bounds::partition),
         slot: verbs.slot.get().0,
         zero_copy: verbs.zero_copy.get().0,
+        register: verbs.register.get().0,
+        get_from: verbs.get_from.get().0,
         retry: *verbs.retry.get() as u8,
         timeout: *verbs.timeout.get() as u8,
         keep_alive: *verbs.keep_alive.get(),

@@ -317,6 +317,10 @@ settings! {
             "What one send of a reliable connection carries at most, a power of two; the same at all ranks.";
         zero_copy: Size = Size(VerbsConfig::default().zero_copy), "DOORBELL_VERBS_ZERO_COPY",
             "The length from which on reliable connections send a region from where it lies.";
+        register: Size = Size(VerbsConfig::default().register), "DOORBELL_VERBS_REGISTER",
+            "The length above which memory that is borrowed for a one-sided operation of a reliable connection is registered for it; shorter memory is copied.";
+        get_from: Size = Size(VerbsConfig::default().get_from), "DOORBELL_VERBS_GET_FROM",
+            "The length from which on long messages over reliable connections are read by the receiver, instead of sent in fragments.";
         retry: u32 = VerbsConfig::default().retry.into(), "DOORBELL_VERBS_RETRY",
             "How often the device repeats a packet of a reliable connection that is not acknowledged.";
         timeout: u32 = VerbsConfig::default().timeout.into(), "DOORBELL_VERBS_TIMEOUT",

@@ -328,6 +328,12 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
             &["", "2 KiB", "5000", "128 KiB"],
         ),
         ("verbs.zero_copy", &["512", "1 MiB"], &["", "511", "2 MiB"]),
+        ("verbs.register", &["4 KiB", "1 MiB"], &["", "0", "4095", "2 MiB"]),
+        (
+            "verbs.get_from",
+            &["4 KiB", "64 MiB"],
+            &["", "0", "4095", "65 MiB"],
+        ),
         ("verbs.retry", &["0", "7"], &["", "8"]),
         ("verbs.timeout", &["1", "20"], &["", "0", "21"]),
         ("verbs.keep_alive", &["10 ms", "1 min"], &["", "9 ms", "61 s"]),

@@ -9,6 +9,7 @@ use doorbell_inet::unusable;
 use super::core::Sizes;
 use super::device::Device;
 use super::link::{DEPTH, Retries};
+use super::onesided;
 use crate::config::VerbsConfig;
 use crate::discover;
 use crate::error::VerbsError;
@@ -33,6 +34,11 @@ impl Sizes {
                 timeout: config.timeout,
             },
             keep_alive: config.keep_alive,
+            one_sided: onesided::Sizes {
+                register: config.register,
+                get_from: config.get_from,
+                ..onesided::Sizes::default()
+            },
             ..Self::default()
         }
     }
