@@ -7,12 +7,13 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 
 use super::abi::{
     Ah, AhAttr, AsyncEvent, CompChannel, Context, Cq, Device, DeviceAttr, GidEntry, Mr, Pd, PortAttr, Qp,
     QpAttr, QpInitAttr, RawGid, Srq, SrqAttr, SrqInitAttr,
 };
-use super::said;
+use super::{numbers, said};
 use crate::error::VerbsError;
 
 /// The name of the library since its first release of version 1.1.
@@ -81,6 +82,7 @@ functions! {
         destroy_qp c"ibv_destroy_qp" c"IBVERBS_1.1" (*mut Qp) -> c_int;
         create_ah c"ibv_create_ah" c"IBVERBS_1.1" (*mut Pd, *mut AhAttr) -> *mut Ah;
         destroy_ah c"ibv_destroy_ah" c"IBVERBS_1.1" (*mut Ah) -> c_int;
+        fork_init c"ibv_fork_init" c"IBVERBS_1.1" () -> c_int;
     }
     optional {
         query_gid_table c"_ibv_query_gid_table" c"IBVERBS_1.11" (*mut Context, *mut GidEntry, usize, u32, usize) -> isize;
@@ -98,6 +100,19 @@ pub(crate) struct Library {
     /// What it printed while it was loaded.
     pub(crate) said: String,
     pub(super) functions: Functions,
+    /// Whether registered pages are kept from children of fork, once that was requested.
+    pub(super) fork: Arc<OnceLock<ForkSafety>>,
+}
+
+/// What becomes of registered pages in a child of fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ForkSafety {
+    /// The kernel copies them for the child: nothing has to be done.
+    Copied,
+    /// The library keeps them from children, which lack them.
+    KeptBack,
+    /// They may be lost to the parent: the library's error number.
+    Refused(c_int),
 }
 
 impl fmt::Debug for Library {
@@ -156,6 +171,33 @@ impl Library {
             version: version.map_or("1.1", |(_, _, version)| version),
             said,
             functions,
+            fork: Arc::default(),
+        })
+    }
+
+    /// Whether the kernel copies registered pages at fork, so that children miss none of them and parents
+    /// keep theirs. An older library cannot report it.
+    pub(crate) fn copies_at_fork(&self) -> bool {
+        let Some(status) = self.functions.is_fork_initialized else {
+            return false;
+        };
+        // SAFETY: no preconditions.
+        unsafe { status() == numbers::FORK_UNNEEDED }
+    }
+
+    /// Has registered pages kept from children of fork where the kernel does not copy them: a write of the
+    /// parent would give it another page than the one that the device writes. To be called before the first
+    /// registration, after which the library refuses it; requested once.
+    pub(crate) fn make_fork_safe(&self) -> ForkSafety {
+        *self.fork.get_or_init(|| {
+            if self.copies_at_fork() {
+                return ForkSafety::Copied;
+            }
+            // SAFETY: no preconditions: it refuses to begin after a registration, and repeats are harmless.
+            match unsafe { (self.functions.fork_init)() } {
+                0 => ForkSafety::KeptBack,
+                error => ForkSafety::Refused(error),
+            }
         })
     }
 }

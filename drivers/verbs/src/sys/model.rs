@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::abi::*;
@@ -18,7 +18,10 @@ use super::library::{Functions, Library};
 use super::numbers;
 
 use onesided::Beneath;
-pub(crate) use onesided::{Windows, bound_windows, break_pair, hold_binds, pairs_of, put_off_requests};
+pub(crate) use onesided::{
+    ForkCalls, Windows, bound_windows, break_pair, copy_nothing_at_fork, fork_calls, hold_binds, pairs_of,
+    put_off_requests, registered_elsewhere,
+};
 pub(crate) use reliable::{
     Fault, fail_request, hold_requests, inject, partitions_in_use, release_requests, shared_receives,
 };
@@ -330,6 +333,7 @@ pub(crate) fn library(spec: Spec) -> Library {
         version: "1.13",
         said: String::new(),
         functions: FUNCTIONS,
+        fork: Arc::default(),
     }
 }
 
@@ -667,6 +671,7 @@ const FUNCTIONS: Functions = Functions {
     create_ah,
     destroy_ah,
     query_gid_table: Some(query_gid_table),
+    fork_init: onesided::fork_init,
     is_fork_initialized: Some(onesided::is_fork_initialized),
 };
 
@@ -902,6 +907,7 @@ unsafe extern "C" fn dealloc_pd(pd: *mut Pd) -> c_int {
 
 unsafe extern "C" fn reg_mr(pd: *mut Pd, addr: *mut c_void, length: usize, access: c_int) -> *mut Mr {
     let _own = Own::count();
+    onesided::registered();
     // SAFETY: a domain of the model.
     unsafe {
         let context = (*pd).context;

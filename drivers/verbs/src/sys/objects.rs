@@ -308,14 +308,9 @@ impl Open {
         Ok(found)
     }
 
-    /// Whether the kernel copies registered pages at fork, so that children miss none of them. An
-    /// older library cannot report it.
+    /// Whether the kernel copies registered pages at fork, so that children miss none of them.
     pub(crate) fn copies_at_fork(&self) -> bool {
-        let Some(status) = self.library.functions.is_fork_initialized else {
-            return false;
-        };
-        // SAFETY: no preconditions.
-        unsafe { status() == numbers::FORK_UNNEEDED }
+        self.library.copies_at_fork()
     }
 
     /// Whether the provider makes memory windows.
@@ -451,6 +446,9 @@ impl Domain {
     /// # Errors
     /// If the system refuses it.
     pub(crate) fn new(open: &Arc<Open>) -> Result<Arc<Self>, VerbsError> {
+        // Before anything is registered in it. A refusal leaves children without protection, as the library's
+        // other users in this process have decided; loans are not registered then.
+        open.library.make_fork_safe();
         // SAFETY: the device is open.
         let raw = made(unsafe { (open.library.functions.alloc_pd)(open.context) });
         Ok(Arc::new(Self {

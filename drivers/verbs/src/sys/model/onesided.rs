@@ -1,5 +1,7 @@
 //! What the model has for one-sided operations: memory windows, keys, reads and atomics.
 
+use std::cell::Cell;
+
 use doorbell_testing::random::Random;
 
 use super::*;
@@ -129,9 +131,63 @@ pub(crate) fn hold_binds(name: &str, is_held: bool) {
     world().device(name).holds_binds = is_held;
 }
 
-/// As on kernels that copy registered pages at fork.
+/// What a kernel without copies at fork sees of this thread: whether `ibv_fork_init` was called, how often,
+/// and registrations before and after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ForkCalls {
+    pub(crate) inits: u32,
+    pub(crate) before: u32,
+    pub(crate) after: u32,
+}
+
+thread_local! {
+    /// `None`: registered pages are copied at fork.
+    static FORK: Cell<Option<ForkCalls>> = const { Cell::new(None) };
+}
+
+/// Has the kernel of this thread copy no registered pages at fork, from now on.
+pub(crate) fn copy_nothing_at_fork() {
+    FORK.set(Some(ForkCalls::default()));
+}
+
+/// What such a kernel has seen.
+pub(crate) fn fork_calls() -> Option<ForkCalls> {
+    FORK.get()
+}
+
+/// Something else in the process has registered memory.
+pub(crate) fn registered_elsewhere() {
+    registered();
+}
+
+/// Memory is registered.
+pub(super) fn registered() {
+    if let Some(mut calls) = FORK.get() {
+        match calls.inits {
+            0 => calls.before += 1,
+            _ => calls.after += 1,
+        }
+        FORK.set(Some(calls));
+    }
+}
+
 pub(super) unsafe extern "C" fn is_fork_initialized() -> c_int {
-    numbers::FORK_UNNEEDED
+    match FORK.get() {
+        None => numbers::FORK_UNNEEDED,
+        Some(calls) if calls.inits > 0 => numbers::FORK_ENABLED,
+        Some(_) => numbers::FORK_DISABLED,
+    }
+}
+
+/// As the library: refused behind the first registration.
+pub(super) unsafe extern "C" fn fork_init() -> c_int {
+    let Some(mut calls) = FORK.get() else { return 0 };
+    if calls.before > 0 {
+        return libc::EINVAL;
+    }
+    calls.inits += 1;
+    FORK.set(Some(calls));
+    0
 }
 
 /// Moves the queue pair of this number to ERR, if there is one.
