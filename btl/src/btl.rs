@@ -266,6 +266,7 @@ fn capabilities(theirs: &Capabilities, config: &BtlConfig, longest: usize) -> Ca
             reclaim: true,
             within_host: false,
             checksum: true,
+            port: theirs.features.port,
         },
         limits: Limits {
             head: HEAD,

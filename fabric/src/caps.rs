@@ -20,6 +20,26 @@ pub struct Features {
     pub within_host: bool,
     /// The network checks the bytes end to end; without it the BTL adds CRC-32C.
     pub checksum: bool,
+    /// Rails of the same number, which is not 0, are of one port: a second one beside it adds nothing to its
+    /// bandwidth. 0: of no port that another rail can be of, too.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub port: u32,
+}
+
+fn is_none(port: &u32) -> bool {
+    *port == 0
+}
+
+impl Features {
+    /// The number of a port, by its name: never 0.
+    #[must_use]
+    pub fn port_of(name: &str) -> u32 {
+        // FNV-1a; two ports of one number would be used one at a time.
+        let hash = name.bytes().fold(0x811c_9dc5u32, |hash, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
+        hash.max(1)
+    }
 }
 
 /// Sizes, in bytes unless another unit is given.

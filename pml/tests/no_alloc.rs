@@ -26,6 +26,7 @@ fn features(get: bool, put: bool) -> Features {
         reclaim: true,
         within_host: false,
         checksum: false,
+        port: 0,
     }
 }
 

@@ -160,6 +160,7 @@ const CAPABILITIES: Capabilities = Capabilities {
         reclaim: true,
         within_host: false,
         checksum: true,
+        port: 0,
     },
     limits: Limits {
         head: 64,

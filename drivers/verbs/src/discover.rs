@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use doorbell_fabric::caps::{Capabilities, Features};
 use doorbell_fabric::discover::{Candidate, Driver};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::gid::Link;
@@ -202,7 +203,8 @@ impl Found {
     }
 }
 
-/// Adds to each port which others are of its card: they share its bandwidth, and fail with it.
+/// Adds to each rail which others are of its port, whose bandwidth they share, and which of its card, with
+/// which they fail.
 fn cards(all: Vec<Found>) -> Vec<Candidate> {
     let places: Vec<(String, RailName)> = all
         .iter()
@@ -214,6 +216,17 @@ fn cards(all: Vec<Found>) -> Vec<Candidate> {
             .filter(|(card, rail)| *card == found.card && !are_of_one_port(rail, &found.candidate.rail))
             .map(|(_, rail)| rail.to_string());
         let others: Vec<String> = others.collect();
+        let beside = places.iter().map(|(_, rail)| rail);
+        let beside = beside
+            .filter(|rail| **rail != found.candidate.rail && are_of_one_port(rail, &found.candidate.rail));
+        let beside: Vec<String> = beside.map(RailName::to_string).collect();
+        let found = match beside.is_empty() {
+            true => found,
+            false => Found {
+                candidate: found.candidate.fact("same-port", beside.join(" ")),
+                ..found
+            },
+        };
         if found.card.is_empty() || others.is_empty() {
             return found.candidate;
         }
@@ -237,6 +250,14 @@ fn are_of_one_port(one: &RailName, other: &RailName) -> bool {
     of(one) == of(other)
 }
 
+/// The capabilities of a rail, with the number of its port: rails of one port share its bandwidth.
+pub(crate) fn of_port(mut can: Capabilities, name: &RailName) -> Capabilities {
+    if let Ok(of) = PortName::of(name) {
+        can.features.port = Features::port_of(&format!("verbs:{}:{}", of.device, of.port));
+    }
+    can
+}
+
 fn candidate(name: RailName, port: &Port, speed: Option<String>, config: &VerbsConfig) -> Candidate {
     let service = PortName::of(&name).map_or(Service::Connections, |name| name.service);
     let of_service = |mtu| match service {
@@ -244,7 +265,10 @@ fn candidate(name: RailName, port: &Port, speed: Option<String>, config: &VerbsC
         Service::Datagrams => frame_capabilities(mtu, ud::ESTIMATE),
     };
     let candidate = match (port.reason(), port.mtu()) {
-        (None, Some(mtu)) => Candidate::usable(name, of_service(mtu)),
+        (None, Some(mtu)) => {
+            let can = of_port(of_service(mtu), &name);
+            Candidate::usable(name, can)
+        }
         (Some((reason, remedy)), _) => Candidate::rejected(name, reason, remedy),
         (None, None) => Candidate::rejected(name, "it has no MTU", "look at the device's driver"),
     };
@@ -258,7 +282,7 @@ fn candidate(name: RailName, port: &Port, speed: Option<String>, config: &VerbsC
         Service::Connections => "messages over reliable connections",
         Service::Datagrams => "datagrams",
     };
-    of_port(
+    with_port(
         gids(candidate.fact("carries", carries), port),
         port,
         service,
@@ -275,7 +299,7 @@ fn with(candidate: Candidate, name: &'static str, value: Option<impl ToString>) 
 }
 
 /// Adds what a rail over a port uses.
-fn of_port(candidate: Candidate, port: &Port, service: Service, config: &VerbsConfig) -> Candidate {
+fn with_port(candidate: Candidate, port: &Port, service: Service, config: &VerbsConfig) -> Candidate {
     let partition = port
         .partition
         .map(|(index, key)| format!("{key:#06x} (index {index})"));
@@ -470,6 +494,18 @@ mod tests {
                 vec![],
                 vec![]
             ]
+        );
+        let beside: Vec<Vec<String>> = all.iter().map(|one| facts(one, "same-port")).collect();
+        assert_eq!(beside[..3], [vec!["verbs:a:1:ud"], vec!["verbs:a:1"], vec![]]);
+        let can = of_port(
+            frame_capabilities(1024, ud::ESTIMATE),
+            &"verbs:a:1".parse().unwrap(),
+        );
+        let of = |name: &str| of_port(can, &name.parse().unwrap()).features.port;
+        assert!(
+            of("verbs:a:1") != 0
+                && of("verbs:a:1") == of("verbs:a:1:ud")
+                && of("verbs:a:2") != of("verbs:a:1")
         );
     }
 }

@@ -291,7 +291,19 @@ impl Paths {
         }
         let usable = self.usable();
         let within = each(usable).find(|at| self.all[*at].can().features.within_host);
-        within.map_or(usable, |at| 1 << at)
+        within.map_or_else(|| self.one_of_each_port(usable), |at| 1 << at)
+    }
+
+    /// Leaves the best path of each port: rails of one port share its bandwidth, which counts once.
+    fn one_of_each_port(&self, set: u64) -> u64 {
+        let port = |at: usize| self.all[at].can().features.port;
+        // Not as measured: rates of one port that differ a little would have them take turns.
+        let worth = |at: usize| (self.all[at].can().estimate.bandwidth, self.all[at].fragment());
+        let is_best = |at: &usize| {
+            let rivals = || each(set).filter(|other| *other != *at && port(*other) == port(*at));
+            port(*at) == 0 || rivals().all(|other| (worth(other), *at) < (worth(*at), other))
+        };
+        each(set).filter(is_best).fold(0, |left, at| left | 1 << at)
     }
 
     /// The path that the next fragment of a message takes, of which `left` bytes are left; `None`: the ones
@@ -354,5 +366,61 @@ impl Index<usize> for Paths {
     #[inline]
     fn index(&self, at: usize) -> &Path {
         &self.all[at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use doorbell_fabric::caps::{Capabilities, Estimate, Features, Limits};
+    use doorbell_fabric::message::PeerIndex;
+
+    use super::*;
+    use crate::config::PmlConfig;
+    use crate::rank::Rank;
+
+    /// The paths over rails of these ports and estimates of their bandwidth that a long message takes.
+    fn stripes(rails: &[(u32, u64)]) -> Vec<usize> {
+        let config = PmlConfig::new(Rank(0), 2, 1);
+        let mut paths = Paths::default();
+        for (at, (port, bandwidth)) in rails.iter().enumerate() {
+            let can = Capabilities {
+                features: Features {
+                    port: *port,
+                    ..Features::default()
+                },
+                limits: Limits {
+                    head: 256,
+                    message: 8192,
+                    inline: 64,
+                    eager: 8192,
+                    fragment: 8192,
+                    get_from: 8192,
+                    parts: 1,
+                    one_sided: 0,
+                },
+                estimate: Estimate {
+                    latency_ns: 1000,
+                    bandwidth: *bandwidth,
+                },
+            };
+            paths.put(Path::new(
+                &config,
+                RailId(at as u16),
+                PeerIndex(0),
+                &Arc::new(can),
+            ));
+        }
+        let _ = paths.states();
+        each(paths.stripes()).collect()
+    }
+
+    #[test]
+    fn of_each_port_the_best_rail_is_used_and_of_no_port_all() {
+        assert_eq!(stripes(&[(0, 5), (0, 5)]), [0, 1]);
+        assert_eq!(stripes(&[(7, 5), (7, 5)]), [0]);
+        assert_eq!(stripes(&[(7, 5), (7, 9), (0, 1)]), [1, 2]);
+        assert_eq!(stripes(&[(7, 5), (9, 5), (7, 5), (9, 6)]), [0, 3]);
     }
 }

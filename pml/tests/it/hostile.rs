@@ -35,6 +35,7 @@ fn victim_of(protocol: Protocol) -> Pml<FeedRail> {
         reclaim: true,
         within_host: false,
         checksum: false,
+        port: 0,
     };
     let rail = pml.add_rail(FeedRail::new(features)).unwrap();
     for rank in [1, 2] {

@@ -18,6 +18,7 @@ const NO_FEATURES: Features = Features {
     reclaim: true,
     within_host: false,
     checksum: false,
+    port: 0,
 };
 
 fn pair() -> World {

@@ -93,6 +93,25 @@ fn a_much_slower_way_is_no_brake() {
     assert!(together >= 0.97 * alone, "{together:.3e} against {alone:.3e}");
 }
 
+/// Rails of one port, as of reliable connections and of datagrams: its bandwidth counts once, so no message is
+/// striped over both. (The planes of this network have a bandwidth each.)
+#[test]
+fn two_ways_of_one_port_are_not_striped_over() {
+    let carries = |planes: usize, port: u32| {
+        let mut config = sim(true, true, true);
+        config.capabilities.limits.message = 64 << 10;
+        config.capabilities.limits.fragment = 32 << 10;
+        config.capabilities.features.port = port;
+        config.queue_depth = 1024;
+        let mut world = World::with_planes(2, planes, 3, config, |_| ());
+        world.planes.iter().for_each(|plane| set_rate(&world, *plane, GB));
+        bandwidth(&mut world, 4 << 20, 8)
+    };
+    let (one, apart, together) = (carries(1, 7), carries(2, 0), carries(2, 7));
+    assert!(apart >= 1.9 * one, "{apart:.3e} against {one:.3e}");
+    assert!(together <= 1.05 * one, "{together:.3e} against {one:.3e}");
+}
+
 /// A path that moves bytes within the host is not joined by others: the same processors copy for all.
 #[test]
 fn a_way_within_the_host_goes_alone() {

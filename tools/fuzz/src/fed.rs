@@ -27,6 +27,7 @@ pub(crate) fn pml(settings: u8) -> Pml<FeedRail> {
         reclaim: true,
         within_host: false,
         checksum: false,
+        port: 0,
     };
     let rail = pml.add_rail(FeedRail::new(features)).expect("there is room");
     for rank in [1, 2] {

@@ -96,6 +96,7 @@ impl Victim {
             reclaim: true,
             within_host: false,
             checksum: false,
+            port: 0,
         };
         let mut rail = FeedRail::new(features);
         rail.keep = true;

@@ -115,7 +115,10 @@ impl RcRail {
             .map_err(|error| system_error(name, "make an epoll set", error.into()))?;
         Ok(Self {
             name: name.clone(),
-            capabilities: capabilities(&core.sizes, abilities.gets(), abilities.atomics),
+            capabilities: discover::of_port(
+                capabilities(&core.sizes, abilities.gets(), abilities.atomics),
+                name,
+            ),
             core,
             connector,
             watch,

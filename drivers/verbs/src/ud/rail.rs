@@ -23,6 +23,7 @@ use super::rx::{ReceiveCounts, UdRx};
 use super::tx::{SendCounts, To, UdTx};
 use crate::address::PortAddress;
 use crate::config::VerbsConfig;
+use crate::discover::of_port;
 use crate::name::Service;
 use crate::source::{From, Source};
 use crate::sys::{Channel, DatagramPair, Open};
@@ -145,7 +146,7 @@ impl UdRail {
         Ok(Self {
             name: name.clone(),
             incarnation: Incarnation(u64::from_ne_bytes(life)),
-            capabilities: frame_capabilities(parts.limit, ESTIMATE),
+            capabilities: of_port(frame_capabilities(parts.limit, ESTIMATE), name),
             watch: PortWatch::new(source.tree, &parts.file, parts.port, needs),
             key: parts.key,
             pairs: [0, 1].map(|channel: usize| parts.pairs[channel].number()),

@@ -30,6 +30,7 @@ pub(crate) const CAN: Capabilities = Capabilities {
         reclaim: true,
         within_host: false,
         checksum: true,
+        port: 0,
     },
     limits: Limits {
         head: 64,
