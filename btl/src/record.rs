@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 
-use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
+use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::PeerIndex;
 use doorbell_fabric::recorder::{self, Recorder};
 
@@ -135,27 +135,9 @@ impl fmt::Display for Event {
             Self::LifeBegun { ours, theirs } => {
                 write!(out, "a new connection, of our life {ours} and its life {theirs}")
             }
-            Self::Hint(kind) => write!(out, "the driver reports: {}", told(*kind)),
-            Self::Told(kind) => out.write_str(told(*kind)),
+            Self::Hint(kind) => write!(out, "the driver reports: {}", kind.as_str()),
+            Self::Told(kind) => out.write_str(kind.as_str()),
         }
-    }
-}
-
-fn told(kind: EventKind) -> &'static str {
-    match kind {
-        EventKind::PeerUp => "up: it answers",
-        EventKind::PeerDown(DownReason::Closed) => "down: it closed the connection",
-        EventKind::PeerDown(DownReason::Died) => "down: its process has ended",
-        EventKind::PeerDown(DownReason::Hostile) => "down: it broke the rules",
-        EventKind::PeerDown(DownReason::Silent) => "down: it did not answer",
-        EventKind::PeerDown(DownReason::Abandoned) => "down: the path was given up",
-        EventKind::PeerSuspect => "suspect: it owes answers",
-        EventKind::PeerRecovered => "recovered: it answers again",
-        EventKind::PeerDown(DownReason::Control) => "down: the control plane has lost it",
-        EventKind::PeerDown(DownReason::Resources) => "down: no memory or descriptors for it",
-        EventKind::LinkUp => "link up",
-        EventKind::LinkDown => "link down",
-        EventKind::DeviceGone => "device gone",
     }
 }
 

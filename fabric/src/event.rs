@@ -33,6 +33,22 @@ pub enum DownReason {
     Control,
 }
 
+impl DownReason {
+    /// The reason as a sentence about the peer ("it").
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Closed => "it closed the connection",
+            Self::Died => "its process has ended",
+            Self::Hostile => "it broke the rules",
+            Self::Silent => "it did not answer",
+            Self::Abandoned => "the path was given up",
+            Self::Resources => "no memory or descriptors for it",
+            Self::Control => "the control plane has lost it",
+        }
+    }
+}
+
 /// The generation of the connection to one peer: the same number at both ends, and a later one each time it
 /// comes up. It identifies the connection in a report that arrives late, over another rail.
 ///
@@ -78,6 +94,28 @@ pub enum EventKind {
     LinkDown,
     /// The device is gone (unplugged, VF removed).
     DeviceGone,
+}
+
+impl EventKind {
+    /// The event in words, as flight recorders show it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::PeerUp => "up: it answers",
+            Self::PeerDown(DownReason::Closed) => "down: it closed the connection",
+            Self::PeerDown(DownReason::Died) => "down: its process has ended",
+            Self::PeerDown(DownReason::Hostile) => "down: it broke the rules",
+            Self::PeerDown(DownReason::Silent) => "down: it did not answer",
+            Self::PeerDown(DownReason::Abandoned) => "down: the path was given up",
+            Self::PeerDown(DownReason::Control) => "down: the control plane has lost it",
+            Self::PeerDown(DownReason::Resources) => "down: no memory or descriptors for it",
+            Self::PeerSuspect => "suspect: it owes answers",
+            Self::PeerRecovered => "recovered: it answers again",
+            Self::LinkUp => "link up",
+            Self::LinkDown => "link down",
+            Self::DeviceGone => "device gone",
+        }
+    }
 }
 
 /// An event, delivered once by [`Rail::event`](crate::rail::Rail::event).

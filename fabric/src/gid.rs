@@ -215,31 +215,165 @@ pub struct Pair {
     pub is_routed: bool,
 }
 
+/// What a pair of GIDs is compared by, most important first.
+type Cost = (u8, Family, bool, usize, Gid, Gid);
+
+/// What the pair of these places costs, among the pairs that can be used.
+fn cost((at, our): (usize, &Published), (other, their): (usize, &Published)) -> Cost {
+    let (less, more) = (our.gid.min(their.gid), our.gid.max(their.gid));
+    let is_routed = !our.shares_network(their);
+    let places = at + other;
+    (our.kind.rank(), our.gid.family(), is_routed, places, less, more)
+}
+
+/// Why two GIDs are no pair; `None` where they are.
+fn unlike(our: &Published, their: &Published) -> Option<PairLoss> {
+    if our.kind != their.kind {
+        return Some(PairLoss::OtherKind);
+    }
+    (our.gid.family() != their.gid.family()).then_some(PairLoss::OtherFamily)
+}
+
 /// Chooses the pair; `None` where no GID of ours is of one kind and family with one of theirs.
 #[must_use]
 pub fn choose(ours: &[Published], theirs: &[Published]) -> Option<Pair> {
     let all = ours.iter().enumerate().flat_map(|(at, our)| {
-        let fits = move |their: &&Published| their.kind == our.kind && their.gid.family() == our.gid.family();
-        let partners = theirs.iter().enumerate().filter(move |(_, their)| fits(their));
-        partners.map(move |(other, their)| (at, other, our, their))
+        let partners = theirs
+            .iter()
+            .enumerate()
+            .filter(move |(_, their)| unlike(our, their).is_none());
+        partners.map(move |(other, their)| ((at, our), (other, their)))
     });
-    let best = all.min_by_key(|(at, other, our, their)| {
-        let (less, more) = (our.gid.min(their.gid), our.gid.max(their.gid));
-        let is_routed = !our.shares_network(their);
-        (
-            our.kind.rank(),
-            our.gid.family(),
-            is_routed,
-            at + other,
-            less,
-            more,
-        )
-    });
-    best.map(|(ours, theirs, our, their)| Pair {
+    let ((ours, our), (theirs, their)) = all.min_by_key(|(our, their)| cost(*our, *their))?;
+    Some(Pair {
         ours,
         theirs,
         is_routed: !our.shares_network(their),
     })
+}
+
+/// Why two ports do not use a pair of GIDs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PairLoss {
+    /// One is of RoCE v2 and one of v1.
+    OtherKind,
+    /// They are addresses of two families.
+    OtherFamily,
+    /// The pair in use is of RoCE v2, and this one of v1.
+    LaterKind,
+    /// The pair in use is of a family that comes before theirs.
+    LaterFamily,
+    /// A router has to connect them, and the pair in use shares a network.
+    Routed,
+    /// The pair in use has the smaller places in both lists.
+    LaterPlaces,
+    /// The pair in use has the smaller addresses.
+    LargerAddresses,
+}
+
+impl PairLoss {
+    /// The reason as the predicate of "they".
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OtherKind => "are of RoCE v2 and of v1",
+            Self::OtherFamily => "are of different families (IPv4, IPv6, link-local)",
+            Self::LaterKind => "are of RoCE v1, which comes after v2",
+            Self::LaterFamily => "are of a family that comes later (IPv4, global IPv6, link-local)",
+            Self::Routed => "are in two networks, and the pair in use is in one",
+            Self::LaterPlaces => "come later in both lists together",
+            Self::LargerAddresses => "have the larger addresses",
+        }
+    }
+}
+
+/// A pair of GIDs, by its places in two lists, and why two ports do not use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JudgedPair {
+    /// The place in our list.
+    pub ours: usize,
+    /// The place in theirs.
+    pub theirs: usize,
+    /// Why it is not used; `None` for the pair that is.
+    pub loss: Option<PairLoss>,
+}
+
+/// Judges every pair of two lists: the one that is used first, then the others by their places, so that those
+/// come first which would be better if the lists alone decided.
+#[must_use]
+pub fn judge(ours: &[Published], theirs: &[Published]) -> Vec<JudgedPair> {
+    let best = choose(ours, theirs).map(|pair| {
+        let (our, their) = ((pair.ours, &ours[pair.ours]), (pair.theirs, &theirs[pair.theirs]));
+        (pair, cost(our, their))
+    });
+    let loss = |our: (usize, &Published), their: (usize, &Published)| {
+        let (pair, best) = best.as_ref()?;
+        if (pair.ours, pair.theirs) == (our.0, their.0) {
+            return None;
+        }
+        let other = cost(our, their);
+        Some(match () {
+            () if other.0 != best.0 => PairLoss::LaterKind,
+            () if other.1 != best.1 => PairLoss::LaterFamily,
+            () if other.2 != best.2 => PairLoss::Routed,
+            () if other.3 != best.3 => PairLoss::LaterPlaces,
+            () => PairLoss::LargerAddresses,
+        })
+    };
+    let all = ours.iter().enumerate().flat_map(|our| {
+        let judged = move |their: (usize, &Published)| JudgedPair {
+            ours: our.0,
+            theirs: their.0,
+            loss: unlike(our.1, their.1).or_else(|| loss(our, their)),
+        };
+        theirs.iter().enumerate().map(judged)
+    });
+    let mut all: Vec<JudgedPair> = all.collect();
+    all.sort_by_key(|pair| (pair.loss.is_some(), pair.ours + pair.theirs, pair.ours));
+    all
+}
+
+/// Describes the pair of GIDs that two ports use, then each pair that comes before it or beside it in the two
+/// lists, with the reason that it is not used. The first line states that there is none, where there is none.
+#[must_use]
+pub fn explain(ours: &[Published], theirs: &[Published]) -> Vec<String> {
+    let judged = judge(ours, theirs);
+    let shown = |pair: &JudgedPair| {
+        let [our, their] = [ours[pair.ours], theirs[pair.theirs]];
+        format!("{} with {}", our.gid.address(), their.gid.address())
+    };
+    let used = judged.first().filter(|pair| pair.loss.is_none());
+    let first = match used {
+        None => "none: no two GIDs are of one kind and family".to_owned(),
+        Some(pair) => {
+            let [our, their] = [&ours[pair.ours], &theirs[pair.theirs]];
+            let network = match our.shares_network(their) {
+                true => "in one network",
+                false => "a router between them, as far as is known",
+            };
+            format!("{} ({}, {network})", shown(pair), our.kind)
+        }
+    };
+    let places = used.map_or(usize::MAX, |pair| pair.ours + pair.theirs);
+    let better = judged
+        .iter()
+        .filter(|pair| pair.ours + pair.theirs <= places)
+        .filter_map(|pair| Some((pair, pair.loss?)));
+    let better = better.map(|(pair, loss)| format!("not {}: they {}", shown(pair), loss.as_str()));
+    std::iter::once(first).chain(better).collect()
+}
+
+/// Formats a port's published GIDs in one line, best first.
+#[must_use]
+pub fn table(gids: &[Published]) -> String {
+    let shown = |gid: &Published| format!("{}/{} ({})", gid.gid.address(), gid.prefix, gid.kind);
+    let all: Vec<String> = gids.iter().map(shown).collect();
+    if all.is_empty() {
+        "none".to_owned()
+    } else {
+        all.join(", ")
+    }
 }
 
 #[cfg(test)]
@@ -317,6 +451,88 @@ mod tests {
         // InfiniBand: the subnet's prefix and the port's number.
         let port = |address| published(address, Kind::InfiniBand, 64);
         assert!(!choose(&[port("fe80::1")], &[port("fe80::2")]).unwrap().is_routed);
+    }
+
+    /// Every pair has one verdict, the pair in use is the one that is chosen, and both ends give a pair the
+    /// same reason.
+    #[test]
+    fn each_pair_has_the_same_reason_at_both_ends() {
+        let v2 = |address, prefix| published(address, Kind::RoceV2, prefix);
+        let v1 = |address, prefix| published(address, Kind::RoceV1, prefix);
+        let ours = [
+            v2("10.1.0.1", 24),
+            v2("10.2.0.1", 24),
+            v2("2001:db8::1", 64),
+            v2("fe80::1", 64),
+            v1("10.1.0.1", 24),
+        ];
+        let theirs = [
+            v2("10.2.0.9", 24),
+            v2("10.2.0.10", 24),
+            v2("fe80::9", 64),
+            v1("10.2.0.9", 24),
+        ];
+        let judged = judge(&ours, &theirs);
+        assert_eq!(judged.len(), ours.len() * theirs.len());
+        let used: Vec<_> = judged.iter().filter(|pair| pair.loss.is_none()).collect();
+        let chosen = choose(&ours, &theirs).unwrap();
+        assert_eq!(
+            (used.len(), used[0].ours, used[0].theirs),
+            (1, chosen.ours, chosen.theirs)
+        );
+        let of = |judged: &[JudgedPair], ours: usize, theirs: usize| {
+            let found = judged
+                .iter()
+                .find(|pair| (pair.ours, pair.theirs) == (ours, theirs));
+            found.unwrap().loss
+        };
+        for (ours, theirs, loss) in [
+            (0, 0, PairLoss::Routed),
+            (1, 1, PairLoss::LaterPlaces),
+            (2, 2, PairLoss::OtherFamily),
+            (0, 3, PairLoss::OtherKind),
+            (3, 2, PairLoss::LaterFamily),
+            (4, 3, PairLoss::LaterKind),
+        ] {
+            assert_eq!(of(&judged, ours, theirs), Some(loss), "{ours} with {theirs}");
+        }
+        let there = judge(&theirs, &ours);
+        for pair in &judged {
+            assert_eq!(of(&there, pair.theirs, pair.ours), pair.loss, "{pair:?}");
+        }
+        // As good in every other respect: the addresses decide.
+        let [one, other] = [[v2("10.0.0.1", 24), v2("10.0.0.2", 24)]; 2];
+        let judged = judge(&one, &other[..]);
+        assert_eq!(of(&judged, 0, 1), Some(PairLoss::LaterPlaces));
+        let apart = [v2("10.0.0.1", 24), v1("10.0.0.9", 24), v2("10.0.0.2", 24)];
+        let judged = judge(&apart[1..], &[apart[0], apart[1], apart[2]]);
+        assert_eq!(of(&judged, 1, 2), Some(PairLoss::LaterPlaces));
+    }
+
+    #[test]
+    fn the_pair_in_use_is_explained_with_those_that_come_before_it() {
+        let v2 = |address, prefix| published(address, Kind::RoceV2, prefix);
+        let ours = [v2("10.1.0.1", 24), v2("10.2.0.1", 24), v2("fe80::1", 64)];
+        let theirs = [v2("10.2.0.9", 24), v2("fe80::9", 64)];
+        assert_eq!(
+            explain(&ours, &theirs),
+            [
+                "10.2.0.1 with 10.2.0.9 (RoCE v2, in one network)",
+                "not 10.1.0.1 with 10.2.0.9: they are in two networks, and the pair in use is in one",
+                "not 10.1.0.1 with fe80::9: they are of different families (IPv4, IPv6, link-local)",
+            ]
+        );
+        assert_eq!(
+            explain(&ours[..1], &theirs[1..]),
+            [
+                "none: no two GIDs are of one kind and family",
+                "not 10.1.0.1 with fe80::9: they are of different families (IPv4, IPv6, link-local)",
+            ]
+        );
+        assert_eq!(explain(&ours[..1], &theirs[..1]).len(), 1);
+        assert!(explain(&ours[..1], &theirs[..1])[0].contains("a router between them"));
+        assert_eq!(table(&ours[..2]), "10.1.0.1/24 (RoCE v2), 10.2.0.1/24 (RoCE v2)");
+        assert_eq!(table(&[]), "none");
     }
 
     #[test]

@@ -418,6 +418,10 @@ impl Manage for AnyRail {
         each_whole!(self, rail => rail.trouble(peer))
     }
 
+    fn refuses_gids(&self, peer: PeerIndex) -> bool {
+        each_whole!(self, rail => rail.refuses_gids(peer))
+    }
+
     fn own_reason(&self) -> Option<String> {
         each_whole!(self, rail => rail.own_reason())
     }

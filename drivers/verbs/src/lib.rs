@@ -61,7 +61,7 @@ pub use error::VerbsError;
 pub use name::{PortName, Service};
 pub use nearest::name_error;
 pub use ports::Tree;
-pub use rc::{RcRail, RcStats};
+pub use rc::{RcRail, RcStats, WindowFacts};
 pub use ud::{QueueSizes, ReceiveCounts, SendCounts, UdRail, UdRx, UdStats, UdTx};
 
 #[cfg(test)]

@@ -79,6 +79,12 @@ pub trait Manage: Message {
         None
     }
 
+    /// Whether the connection to a peer is refused, here or there, because both ends choose different pairs of
+    /// GIDs: the tables of both explain it.
+    fn refuses_gids(&self, _: PeerIndex) -> bool {
+        false
+    }
+
     /// Returns why the rail is down and what to do, where its driver can state more than that its link is
     /// down.
     fn own_reason(&self) -> Option<String> {
@@ -206,12 +212,20 @@ impl Manage for RcRail {
         self.reason().or_else(|| self.findings(peer)).map(Cow::Owned)
     }
 
+    fn refuses_gids(&self, peer: PeerIndex) -> bool {
+        self.refuses_gids(peer)
+    }
+
     fn own_reason(&self) -> Option<String> {
         self.reason()
     }
 
     fn inject_failure(&mut self, peer: Option<PeerIndex>) {
         self.sever(peer);
+    }
+
+    fn recent(&self, peer: PeerIndex, most: usize) -> Vec<String> {
+        self.recent(peer, most)
     }
 
     fn place(&self) -> Place {

@@ -22,6 +22,7 @@ use rustc_hash::FxHashMap;
 use super::core::{Core, Step};
 use super::hello::{Hello, Route};
 use super::mail::{Kept, Mail};
+use super::record::Event as Recorded;
 use crate::address::PortAddress;
 use crate::cm::{
     Attempt, Connect, Contact, ContactConfig, ContactCounts, Diagnosis, Event, LONGEST, Local, Mtu, Numbers,
@@ -407,6 +408,9 @@ impl Connector {
                     diagnosis,
                 };
                 self.notes.insert(attempt.peer.0, note);
+                if let Some(diagnosis) = diagnosis {
+                    core.record(Some(attempt.peer.0), Recorded::Narrow(diagnosis));
+                }
                 core.ready(attempt.peer.0);
             }
             Event::Discard(attempt) => self.discard(core, attempt),
@@ -418,6 +422,7 @@ impl Connector {
             } => {
                 let note = self.notes.entry(attempt.peer.0).or_default();
                 note.refusal = Some((refusal, by_us));
+                core.record(Some(attempt.peer.0), Recorded::Refused(refusal, by_us));
                 self.refused(core, attempt, refusal);
             }
         }
@@ -429,6 +434,7 @@ impl Connector {
 
     /// Makes our end.
     fn make(&mut self, core: &mut Core, attempt: Attempt, now: Time) {
+        core.record(Some(attempt.peer.0), Recorded::Making);
         let pair = self.mail.as_ref().map_or(self.pair, |mail| mail.numbers().0);
         let moved = if pair == self.pair { 0 } else { pair };
         let hello = core.prepare(attempt.peer.0).ok();
@@ -446,6 +452,7 @@ impl Connector {
             return;
         }
         let route = self.route(peer, connect.mtu);
+        core.record(Some(peer.0), Recorded::Connecting(connect.mtu.bytes() as u16));
         let theirs = hello(&connect.to);
         let result = match route {
             Some(route) => core.connect(peer.0, &theirs, &route, connect.life),

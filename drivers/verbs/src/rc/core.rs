@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use doorbell_fabric::event::{DownReason, EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::message::{Body, MsgId, PeerIndex, Refused};
+use doorbell_fabric::recorder::Recorder;
 use doorbell_fabric::time::Time;
 use rustc_hash::FxHashMap;
 use zerocopy::little_endian::{U16, U32, U64};
@@ -18,6 +19,7 @@ use super::limits;
 use super::link::{DEPTH, Ended, FIRST_CREDITS, LINE, Link, Posted, Retries, State};
 use super::onesided::{self, Budget, Memory, OneSided};
 use super::outbox::{Far, Outbox, Pool};
+use super::record::{self, DROPS, Drop, Event};
 use super::slots::Slots;
 use crate::cm::Size;
 use crate::error::VerbsError;
@@ -149,6 +151,15 @@ pub struct RcStats {
     pub renewed: u64,
     /// Asynchronous events that mean nothing here.
     pub other_events: u64,
+    /// Requests that the device repeated in vain, of messages and of one-sided operations. What it repeats
+    /// with success only its own counters report.
+    pub retries: u64,
+    /// Registrations of borrowed memory for one operation or exposure.
+    pub pinned: u64,
+    /// Bytes of those registrations.
+    pub pinned_bytes: u64,
+    /// Sends that were dropped as a rule of the wire was broken, by reasons.
+    pub(crate) dropped: [u64; DROPS],
 }
 
 impl RcStats {
@@ -179,8 +190,12 @@ impl RcStats {
             ("registrations", self.registrations),
             ("registered_bytes", self.registered_bytes),
             ("renewed", self.renewed),
+            ("retries", self.retries),
+            ("pinned", self.pinned),
+            ("pinned_bytes", self.pinned_bytes),
         ]
         .into_iter()
+        .chain(Drop::NAMES.into_iter().zip(self.dropped))
     }
 }
 
@@ -312,6 +327,8 @@ pub(crate) struct Core {
     /// What has become of connections that are being made.
     pub(crate) steps: VecDeque<(u32, Step)>,
     pub(crate) events: VecDeque<RailEvent>,
+    /// The last notable events.
+    pub(crate) recorder: Recorder<Event>,
     pub(crate) port: (u8, u16),
     pub(crate) sizes: Sizes,
     pub(crate) stats: RcStats,
@@ -376,6 +393,7 @@ impl Core {
             ended: VecDeque::new(),
             steps: VecDeque::new(),
             events: VecDeque::new(),
+            recorder: record::recorder(),
             port,
             sizes,
             stats: RcStats::default(),
@@ -453,6 +471,7 @@ impl Core {
     }
 
     pub(crate) fn report(&mut self, index: u32, kind: EventKind, life: Life) {
+        self.record(Some(index), Event::Told(kind));
         self.events.push_back(RailEvent {
             at: self.now,
             scope: Scope::Peer(PeerIndex(index)),
@@ -636,6 +655,7 @@ impl Core {
             }
             State::Up => {
                 let posted = link.fail(reason, now);
+                self.record(Some(index), Event::Ending(reason));
                 self.ending.push(index);
                 self.under_way += posted.requests;
                 self.is_live_no_more(index);
@@ -886,13 +906,16 @@ impl Core {
             }
             Ended::Badly(count) => {
                 self.under_way -= count;
-                self.failed(index, completion.status);
+                self.failed(index, completion);
             }
         }
     }
 
     #[cold]
-    fn failed(&mut self, index: u32, status: i32) {
+    fn failed(&mut self, index: u32, completion: &Wc) {
+        let (status, vendor) = (completion.status, completion.vendor_err);
+        self.record(Some(index), Event::Failed { status, vendor });
+        self.stats.retries += u64::from(status == numbers::RETRY_EXC_ERR);
         self.stats.flushed += u64::from(status == numbers::WR_FLUSH_ERR);
         self.stats.rnr += u64::from(status == numbers::RNR_RETRY_EXC_ERR);
         self.end(index, reason_of(status));
@@ -929,7 +952,10 @@ impl Core {
         match link.read_page(accepted) {
             Ok(false) => {}
             Ok(true) => self.release(index),
-            Err(_) => self.end(index, DownReason::Hostile),
+            Err(_) => {
+                self.drop_send(index, Drop::Page);
+                self.end(index, DownReason::Hostile);
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use zerocopy::IntoBytes;
 use super::core::{Core, PROOF_HEAD, PROOF_MOST, Sizes, Step};
 use super::inbox::Inbox;
 use super::link::{DEPTH, LINE, State};
+use super::record::Event as Recorded;
 use super::slots::Slots;
 use crate::error::VerbsError;
 use crate::sys::{Channel, Completions, Domain, Event, Open, Registered, numbers};
@@ -176,6 +177,7 @@ impl Core {
             | numbers::EVENT_QP_ACCESS_ERR
             | numbers::EVENT_PATH_MIG_ERR => {
                 if let Some(index) = self.peer_of(event) {
+                    self.record(Some(index), Recorded::Device(event.kind));
                     self.end(index, DownReason::Died);
                 } else {
                     self.on_one_sided_event(event);
@@ -189,8 +191,12 @@ impl Core {
             numbers::EVENT_QP_LAST_WQE_REACHED => {}
             numbers::EVENT_CQ_ERR | numbers::EVENT_SRQ_ERR | numbers::EVENT_WQ_FATAL => {
                 self.is_broken |= self.has_queue(event);
+                self.record(None, Recorded::Device(event.kind));
             }
-            _ => self.stats.other_events += 1,
+            _ => {
+                self.stats.other_events += 1;
+                self.record(None, Recorded::Device(event.kind));
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use super::core::{Core, Step};
 use super::head::{self, CONTROLS, HEAD};
 use super::link::State;
 use super::onesided::wire::Control;
+use super::record::Drop;
 use super::slots::Slots;
 use crate::sys::{Wc, numbers};
 
@@ -141,20 +142,20 @@ impl Core {
     fn begin(&mut self, index: u32, slot: u32, length: usize) -> bool {
         if length > self.sizes.slot {
             self.stats.nonsense += 1;
-            return false;
+            return self.drop_send(index, Drop::Length);
         }
         let Ok(head) = head::check(self.slots.bytes(slot, length)) else {
-            return false;
+            return self.drop_send(index, Drop::Head);
         };
         let is_word = head.count.get() > 0 || head.flags.get() & CONTROLS != 0;
         if self.is_beginning(index) && !self.arrived_early(index, is_word) {
-            return false;
+            return self.drop_send(index, Drop::Early);
         }
         let peer = &mut self.peers[index as usize];
         let accepted = peer.accepted();
         let Some(link) = &mut peer.link else { return false };
         let Ok(is_news) = link.arrived(&head, accepted, &mut self.slots, self.now) else {
-            return false;
+            return self.drop_send(index, Drop::Credit);
         };
         if is_news {
             self.news(index);
@@ -163,10 +164,11 @@ impl Core {
         if head.flags.get() & CONTROLS != 0 {
             let control = Control::read(self.slots.bytes(slot, length).skip(HEAD));
             let is_possible = control.is_ok_and(|control| self.control(index, &control));
-            if is_possible {
-                self.slots.give_back(slot);
+            if !is_possible {
+                return self.drop_send(index, Drop::Control);
             }
-            return is_possible;
+            self.slots.give_back(slot);
+            return true;
         }
         if head.count.get() == 0 || head.flags.get() == head::RETURNS {
             self.slots.give_back(slot);
@@ -229,6 +231,7 @@ impl Core {
     fn refuse(&mut self, current: Current) {
         self.inbox.current = None;
         self.slots.give_back(current.slot);
+        self.drop_send(current.peer, Drop::Message);
         self.end(current.peer, DownReason::Hostile);
     }
 

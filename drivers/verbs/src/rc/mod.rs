@@ -15,6 +15,7 @@ mod mail;
 mod onesided;
 mod outbox;
 mod rail;
+mod record;
 mod regions;
 mod slots;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use doorbell_fabric::caps::Capabilities;
 pub(crate) use self::core::INLINE;
 pub use self::core::RcStats;
 use self::core::Sizes;
+pub use self::onesided::WindowFacts;
 pub use self::rail::RcRail;
 
 /// What rails of a configuration can do, on a device with reads and atomics.

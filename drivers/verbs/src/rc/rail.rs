@@ -24,6 +24,9 @@ use doorbell_inet::system_error;
 use super::connector::Connector;
 use super::core::{Core, RcStats, Sizes, Stage};
 use super::hello::Route;
+use super::onesided::WindowFacts;
+use super::record::Event as Recorded;
+use crate::cm::Refusal;
 use crate::config::VerbsConfig;
 use crate::discover;
 use crate::error::VerbsError;
@@ -155,6 +158,8 @@ impl RcRail {
         RcStats {
             registrations: regions.made,
             registered_bytes: regions.bytes,
+            pinned: self.core.memory.pinned.0,
+            pinned_bytes: self.core.memory.pinned.1,
             ..self.core.stats
         }
     }
@@ -190,6 +195,14 @@ impl RcRail {
         Some(format!("{reason}; {remedy}"))
     }
 
+    /// Whether the connection to a peer is refused, at either end, because both ends choose different pairs of
+    /// GIDs.
+    #[must_use]
+    pub fn refuses_gids(&self, peer: PeerIndex) -> bool {
+        let refusal = self.connector.note(peer).refusal;
+        refusal.is_some_and(|(refusal, _)| refusal == Refusal::Gids)
+    }
+
     /// Returns what was found out about the way to a peer: that no connection is made, and why;
     /// that it uses less than both ports carry.
     #[must_use]
@@ -201,9 +214,27 @@ impl RcRail {
             } else {
                 "refused by the peer"
             };
+            if refusal == Refusal::Gids {
+                let own = gid::table(self.connector.gids());
+                return Some(format!("{who}: {refusal} (this port's GIDs: {own})"));
+            }
             return Some(format!("{who}: {refusal}"));
         }
         note.diagnosis.map(|diagnosis| diagnosis.to_string())
+    }
+
+    /// Returns the last `most` notable events on the path to a peer and of the rail itself, one line each,
+    /// newest last: of the last 256 that were recorded.
+    #[must_use]
+    pub fn recent(&self, peer: PeerIndex, most: usize) -> Vec<String> {
+        self.core.recent(peer, most)
+    }
+
+    /// Tries what the port's memory windows are worth, on the port itself and before any peer is opened; `None`
+    /// where the device has none that bind. For a diagnosis: it takes up to some seconds on a broken device.
+    pub fn examine_windows(&mut self) -> Option<WindowFacts> {
+        let route = to_itself(self.watch.port())?;
+        self.core.examine_windows(&route)
     }
 
     /// Returns why the last registration of memory was refused, if one was.
@@ -264,6 +295,7 @@ impl RcRail {
     }
 
     fn report_link(&mut self, kind: EventKind) {
+        self.core.record(None, Recorded::Told(kind));
         self.core.events.push_back(RailEvent {
             at: self.core.now,
             scope: Scope::Rail,
@@ -332,8 +364,9 @@ impl RcRail {
         let is_reached = !self.connector.is_lost() || self.connector.renew(&self.core, now).is_ok();
         if !is_whole || !is_reached {
             self.ended = Some("its queues have failed, and the system refuses others");
-            self.fail();
+            return self.fail();
         }
+        self.core.record(None, Recorded::Renewed);
     }
 
     /// Looks after contact.

@@ -92,6 +92,8 @@ pub(crate) struct Memory {
     slots: [Option<Slots>; 2],
     /// Why the last registration was refused.
     pub(crate) refusal: Option<String>,
+    /// Registrations for one operation or exposure, and their bytes.
+    pub(crate) pinned: (u64, u64),
 }
 
 /// Where the bytes of an operation are at this end.
@@ -116,6 +118,7 @@ impl Memory {
             budget: Arc::clone(budget),
             slots: [None, None],
             refusal: None,
+            pinned: (0, 0),
         }
     }
 
@@ -134,10 +137,13 @@ impl Memory {
             return Err(Refused::Full);
         }
         match Pinned::new(&domain, held, access) {
-            Ok(pinned) => Ok(Counted {
-                pinned,
-                budget: Arc::clone(&self.budget),
-            }),
+            Ok(pinned) => {
+                self.pinned = (self.pinned.0 + 1, self.pinned.1 + bytes as u64);
+                Ok(Counted {
+                    pinned,
+                    budget: Arc::clone(&self.budget),
+                })
+            }
             Err(error) => {
                 self.budget.give(bytes);
                 self.refuse(&error)

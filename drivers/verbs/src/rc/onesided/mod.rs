@@ -14,7 +14,7 @@
 //! | `exposures` | exposed memory, keys and windows |
 //! | `operations` | what starts operations and ends them |
 //! | `renewal` | how both ends agree on a queue pair, break it and replace it |
-//! | `probe` | whether a device checks the range of its windows |
+//! | `probe` | what the windows of a device are worth |
 //!
 //! A queue pair of its own, because a denied access ends the one that it came over. It is made at the first
 //! operation or exposure, and again after a denied access, by the same exchange over the queue pair of
@@ -43,6 +43,7 @@ use rustc_hash::FxHashMap;
 use self::exposures::Exposures;
 pub(crate) use self::memory::{Budget, Memory};
 use self::op::Ops;
+pub use self::probe::WindowFacts;
 use self::side::Side;
 use crate::error::VerbsError;
 use crate::sys::{Channel, Completions, DeviceAttr, Event, Open, numbers};

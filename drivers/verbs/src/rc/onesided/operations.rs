@@ -15,6 +15,7 @@ use super::side::{About, Next, Side, Stage, short_round};
 use super::{Fence, MOST_FENCES, MOST_OPERATIONS, OneSided};
 use crate::rc::core::{self, Core, reason_of};
 use crate::rc::link;
+use crate::rc::record::Event as Recorded;
 use crate::sys::{Domain, Held, Wc, numbers};
 
 /// Completions that are taken off the queue at a time.
@@ -726,10 +727,12 @@ impl Core {
     /// pair down: the offer of the next one goes over the queue pair of messages, and finds out about it.
     #[cold]
     fn failed_one_sided(&mut self, index: u32, about: About, status: i32) {
+        self.stats.retries += u64::from(status == numbers::RETRY_EXC_ERR);
         // What depends on it is looked at with what is still under way.
         match (status, about) {
             (numbers::REM_ACCESS_ERR | numbers::REM_INV_REQ_ERR, About::Op(at, _)) => {
                 self.onesided.stats.denied += 1;
+                self.record(Some(index), Recorded::Denied);
                 self.renew_pair(index, Some(at));
             }
             (numbers::WR_FLUSH_ERR | numbers::RETRY_EXC_ERR, _) => {

@@ -35,7 +35,11 @@ fn arrives(bytes: &[u8]) -> (Vec<DownReason>, usize) {
     (0..100).for_each(|_| pair.turn_a());
     pair.a.core.slots.check();
     assert_eq!(counts(&pair.a).nonsense, 0);
-    (downs(&pair), pair.at_a.messages.len() - seen)
+    // Each lie is one drop, with its reason.
+    let ends = downs(&pair);
+    let drops: u64 = counts(&pair.a).dropped.iter().sum();
+    assert_eq!(drops, ends.len() as u64, "{:?}", counts(&pair.a));
+    (ends, pair.at_a.messages.len() - seen)
 }
 
 fn head(consumed: u64, granted: u32, count: u16, flags: u16) -> Vec<u8> {

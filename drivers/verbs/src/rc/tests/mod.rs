@@ -11,6 +11,7 @@ mod limits;
 mod one_sided;
 mod one_sided_random;
 mod path;
+mod record;
 mod registered_at_fork;
 mod sleep;
 mod time;

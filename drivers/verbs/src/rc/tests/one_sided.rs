@@ -8,7 +8,8 @@ use doorbell_fabric::message::{
 use doorbell_fabric::rail::Rail;
 use doorbell_sim::conformance::Pair;
 
-use super::{connect, connected, device_of, pair_over, small};
+use super::{connect, connected, device_of, pair_over, rail_over, small};
+use crate::rc::WindowFacts;
 use crate::rc::core::Sizes;
 use crate::rc::onesided;
 use crate::rc::rail::RcRail;
@@ -127,6 +128,31 @@ fn the_probe_finds_out_whether_the_range_of_windows_is_checked() {
         );
         assert_eq!(model::bound_windows(&device_of(&pair.a)), 0);
     }
+}
+
+#[test]
+fn windows_are_examined_on_the_port_itself_and_nothing_is_left() {
+    let whole = |checks_range| WindowFacts {
+        checks_range,
+        refuses_others: true,
+        refuses_ended: true,
+    };
+    for (windows, expected) in [
+        (Windows::None, None),
+        (Windows::Unchecked, Some(whole(false))),
+        (Windows::Checked, Some(whole(true))),
+    ] {
+        let (mut rail, _) = rail_over(crate::ports::fake::everything(), small(), |spec| {
+            spec.windows = windows
+        });
+        let before = model::outcome(&device_of(&rail)).1;
+        assert_eq!(rail.examine_windows(), expected, "{windows:?}");
+        assert_eq!(model::outcome(&device_of(&rail)).1, before, "objects are left");
+        assert_eq!(model::bound_windows(&device_of(&rail)), 0);
+    }
+    // Not beside the operations of peers.
+    let mut pair = over(|spec| spec.windows = Windows::Checked);
+    assert_eq!(pair.a.examine_windows(), None);
 }
 
 #[test]
@@ -571,7 +597,7 @@ fn an_exposure_to_one_peer_is_not_reached_by_another() {
     for windows in [Windows::None, Windows::Unchecked] {
         // A third rail, whose queue pairs are the same device's as those of the first.
         let mut pair = over(|spec| spec.windows = windows);
-        let (mut other, life) = super::rail_over(crate::ports::fake::everything(), small(), |spec| {
+        let (mut other, life) = rail_over(crate::ports::fake::everything(), small(), |spec| {
             spec.windows = windows
         });
         let (there, here) = (filled(64, 1), filled(64, 2));
