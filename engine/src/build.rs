@@ -83,6 +83,7 @@ impl World {
             seen,
             rank: job.rank(),
             size: job.size(),
+            directory: job.directory().clone(),
             paths,
             dedicated,
             life,

@@ -1,6 +1,7 @@
 //! Opens peers over the rails that lead to them, for the layer above the rails: the PML, or a Portals node.
 
 use doorbell_fabric::discover::Candidate;
+use doorbell_fabric::gid::{Port, explain, table};
 use doorbell_fabric::message::{Message, PeerIndex};
 use doorbell_fabric::name::RailName;
 use doorbell_fabric::pairs::{Place, Side};
@@ -107,6 +108,37 @@ pub fn recorded<'a>(
         }
     }
     lines
+}
+
+/// The RDMA ports at both ends of a path, as the ranks `own` and `rank` have published them: of our rail of
+/// this name, and of the peer's rail of this index. `None` for rails of other kinds.
+fn ports<'a>(
+    directory: &'a Directory,
+    own: u32,
+    (rank, other): (u32, u16),
+    rail: &str,
+) -> Option<[&'a Port; 2]> {
+    let ours = directory.rank_info(own)?;
+    let ours = ours.rails.iter().find(|entry| entry.name == rail)?;
+    let theirs = directory.rank_info(rank)?.rails.get(usize::from(other))?;
+    Some([ours.place.port.as_ref()?, theirs.place.port.as_ref()?])
+}
+
+/// Describes the pair of GIDs that a path uses, and why each pair that comes before it is not used; nothing for
+/// paths that do not lead over RDMA ports.
+pub fn gids(directory: &Directory, own: u32, to: (u32, u16), rail: &str) -> Vec<String> {
+    let ports = ports(directory, own, to, rail);
+    ports.map_or_else(Vec::new, |[ours, theirs]| explain(&ours.gids, &theirs.gids))
+}
+
+/// Formats both tables of GIDs, for a connection that is refused because both ends choose different pairs.
+pub fn gid_tables(directory: &Directory, own: u32, to: (u32, u16), rail: &str) -> Option<String> {
+    let [ours, theirs] = ports(directory, own, to, rail)?;
+    let [ours, theirs] = [ours, theirs].map(|port| table(&port.gids));
+    Some(format!(
+        "our GIDs, as published: {ours}; those of rank {}: {theirs}",
+        to.0
+    ))
 }
 
 /// Chooses the rails to every peer and opens the peer over them, unless peers are opened when they are
@@ -337,7 +369,67 @@ fn reach(
 
 #[cfg(test)]
 mod tests {
+    use doorbell_fabric::gid::{Gid, Kind, Link, Published as PublishedGid};
+
     use super::*;
+
+    /// A rank whose first rail is of a port with these addresses, and whose second is of none.
+    fn rank_info(rank: u32, addresses: &[[u8; 4]]) -> RankInfo {
+        let gids = addresses.iter().map(|address| PublishedGid {
+            gid: Gid(std::net::Ipv4Addr::from(*address).to_ipv6_mapped().octets()),
+            kind: Kind::RoceV2,
+            prefix: 24,
+        });
+        let port = Port {
+            link: Link::Ethernet,
+            partition: 0xffff,
+            gids: gids.collect(),
+        };
+        let entry = |name: &str, port| RailEntry {
+            name: name.to_owned(),
+            wire: "verbs".to_owned(),
+            address: doorbell_fabric::addr::RailAddress::native("verbs", Vec::new()),
+            incarnation: 1,
+            features: Vec::new(),
+            eager: 0,
+            place: Place {
+                port,
+                ..Place::default()
+            },
+        };
+        let rails = vec![entry("verbs:a:1", Some(port)), entry("shm", None)];
+        RankInfo::of_this_process(rank, 2, std::collections::BTreeMap::new(), rails).unwrap()
+    }
+
+    #[test]
+    fn a_path_over_ports_has_its_pair_and_both_tables_and_others_have_none() {
+        let directory = Directory::whole(vec![
+            rank_info(0, &[[10, 1, 0, 1], [10, 2, 0, 1]]),
+            rank_info(1, &[[10, 2, 0, 9]]),
+        ]);
+        assert_eq!(
+            gids(&directory, 0, (1, 0), "verbs:a:1"),
+            [
+                "10.2.0.1 with 10.2.0.9 (RoCE v2, in one network)",
+                "not 10.1.0.1 with 10.2.0.9: they are in two networks, and the pair in use is in one",
+            ]
+        );
+        assert_eq!(
+            gid_tables(&directory, 1, (0, 0), "verbs:a:1").unwrap(),
+            "our GIDs, as published: 10.2.0.9/24 (RoCE v2); those of rank 0: 10.1.0.1/24 (RoCE v2), 10.2.0.1/24 \
+             (RoCE v2)"
+        );
+        for (to, rail) in [
+            ((1, 1), "verbs:a:1"),
+            ((1, 0), "shm"),
+            ((1, 7), "verbs:a:1"),
+            ((9, 0), "verbs:a:1"),
+        ] {
+            assert!(
+                gids(&directory, 0, to, rail).is_empty() && gid_tables(&directory, 0, to, rail).is_none()
+            );
+        }
+    }
 
     #[test]
     fn datagrams_that_the_other_port_would_drop_are_refused_at_both_ends() {

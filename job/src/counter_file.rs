@@ -17,7 +17,7 @@ use doorbell_fabric::time::Time;
 use doorbell_pml::{Counters, Drops, PathState, Pml, Rank};
 
 use crate::config::CounterPlace;
-use crate::connect::PeerPath;
+use crate::connect::{PeerPath, gids};
 use crate::error::Error;
 use crate::path_report;
 use crate::rails::{AnyRail, Manage as _};
@@ -32,12 +32,17 @@ type Named = (&'static str, &'static str, u64);
 /// Most paths (a rail to a peer) with rows of their own; further ones have none.
 const WAYS: usize = 256;
 
+/// Most rows of one path about GIDs: the pair that is used, and why others are not.
+pub const GID_ROWS: usize = 7;
+
 /// A path with the beginning of the names of its rows: `way.PEER.OUR_RAIL`.
 pub(crate) type NamedPath = (Rank, PeerPath, String);
 
 /// The rows of a path: `way.RANK.OUR_RAIL/THEIR_RAIL.state` ([`PathState::number`]), `.latency` (half of the
 /// round trip of its probes), `.round_trip` (of acknowledgements, with their delay), `.unacknowledged`,
 /// `.failures`. Storing them costs one branch for a rail that keeps no report.
+///
+/// A path over RDMA ports has rows `.gids.0`, `.gids.1` … with texts about its pair of GIDs.
 ///
 /// A candidate that is not chosen has one row, such as `way.RANK.OUR_RAIL.not_named`: the ending names the
 /// case ([`Unchosen::name`]), and the value is the reason as a text.
@@ -81,16 +86,12 @@ impl CounterPublisher {
         ways: &[(u32, PeerPath, String)],
         directory: &Directory,
     ) -> Result<Option<Self>, Error> {
+        let mut texts: Vec<_> = unchosen(directory).take(WAYS).collect();
+        texts.extend(gid_rows(rank, pml, ways, directory));
         let ways = ways
             .iter()
             .map(|(peer, way, rails)| (Rank(*peer), *way, way_row(peer, rails)));
-        Self::publish(
-            place,
-            rank,
-            pml,
-            ways,
-            &unchosen(directory).take(WAYS).collect::<Vec<_>>(),
-        )
+        Self::publish(place, rank, pml, ways, &texts)
     }
 
     /// Creates the file of a process with these paths, and with texts, each with its name.
@@ -242,6 +243,29 @@ fn unchosen(directory: &Directory) -> impl Iterator<Item = (String, String)> {
                 Choice::Chosen { .. } => None,
             })
     })
+}
+
+/// Returns the rows of paths over RDMA ports: `way.RANK.OURS/THEIRS.gids.0` is the pair of GIDs that is used,
+/// those behind it state why pairs that come before it are not. The pairs of all paths come first.
+fn gid_rows(
+    own: u32,
+    pml: &Pml<AnyRail>,
+    ways: &[(u32, PeerPath, String)],
+    directory: &Directory,
+) -> Vec<(String, String)> {
+    let of_path = |(peer, way, rails): &(u32, PeerPath, String)| {
+        let rail = pml.rail(way.rail)?;
+        let lines = gids(directory, own, (*peer, way.other), Rail::name(rail).as_str());
+        Some((way_row(peer, rails), lines))
+    };
+    let all: Vec<(String, Vec<String>)> = ways.iter().take(WAYS).filter_map(of_path).collect();
+    let row = |at: usize| {
+        let of_one = move |(name, lines): &(String, Vec<String>)| {
+            Some((format!("{name}.gids.{at}"), lines.get(at)?.clone()))
+        };
+        all.iter().filter_map(of_one)
+    };
+    (0..GID_ROWS).flat_map(row).take(WAYS).collect()
 }
 
 /// Returns the beginning of the row names of a path to a peer, a rank or the name of a member's address, cut

@@ -208,6 +208,9 @@ pub struct PathStatus {
     pub acknowledged_ns: Option<u64>,
     /// Further facts that the rail reports, in words.
     pub facts: Option<String>,
+    /// Over RDMA ports: the pair of GIDs that is used, and why each pair that comes before it is not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gids: Vec<String>,
 }
 
 #[cfg(test)]

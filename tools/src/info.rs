@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 use doorbell::Config;
 use doorbell_bench::report::wrap;
+use doorbell_fabric::counters::{NO_RANK, Reader, Snapshot, find};
 use doorbell_fabric::discover::{Candidate, Discovery, Outcome, Verdict};
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
@@ -103,7 +104,7 @@ pub(crate) fn info(args: &InfoArgs) -> Result<ExitCode, ToolError> {
         (true, true) => config.to_json() + "\n",
         (true, false) => settings(&config),
         (false, json) => {
-            let found = doorbell::discover(&config);
+            let found = with_pairs(doorbell::discover(&config), &running());
             let launcher = Launcher::of(&config);
             let libfabric = Listing::of(&Places::here());
             if json {
@@ -115,6 +116,57 @@ pub(crate) fn info(args: &InfoArgs) -> Result<ExitCode, ToolError> {
     };
     console::print(&text)?;
     Ok(Exit::Done.into())
+}
+
+/// Pairs of GIDs that are shown of each rail, at most.
+const PAIRS: usize = 16;
+
+/// The counter files of the ranks that run here.
+fn running() -> Vec<Snapshot> {
+    let read = |path: std::path::PathBuf| Reader::open(&path).ok()?.read().ok();
+    find(None).into_iter().filter_map(read).collect()
+}
+
+/// Adds to each rail over an RDMA port the pairs of GIDs that running ranks use over it, each with the reason
+/// that every pair before it lost.
+fn with_pairs(mut found: Discovery, running: &[Snapshot]) -> Discovery {
+    let pairs: Vec<(String, String)> = running.iter().flat_map(pairs_of).collect();
+    for kind in &mut found.kinds {
+        for candidate in &mut kind.candidates {
+            let own = pairs.iter().filter(|(rail, _)| rail == candidate.rail.as_str());
+            let count = own.clone().count();
+            let facts = own.take(PAIRS).map(|(_, text)| text.clone());
+            let more = (count > PAIRS).then(|| format!("and {} more", count - PAIRS));
+            let facts: Vec<String> = facts.chain(more).collect();
+            for text in facts {
+                *candidate = candidate.clone().fact("gid-pair", text);
+            }
+        }
+    }
+    found
+}
+
+/// The rails of a running rank with the pair of GIDs that each uses to a peer.
+fn pairs_of(snapshot: &Snapshot) -> Vec<(String, String)> {
+    let from = match snapshot.rank {
+        NO_RANK => format!("process {}", snapshot.process),
+        rank => format!("rank {rank} (process {})", snapshot.process),
+    };
+    let names = snapshot
+        .readings
+        .iter()
+        .map(|reading| reading.entry.name.as_str());
+    let paths = names.filter_map(|name| name.strip_prefix("way.")?.strip_suffix(".gids.0"));
+    let pair = |path: &str| {
+        let (peer, rails) = path.split_once('.')?;
+        let (ours, theirs) = rails.split_once('/')?;
+        let lines = crate::why::gids(snapshot, &format!("way.{path}"));
+        Some((
+            ours.to_owned(),
+            format!("{from} to {peer} over {theirs}: {}", lines.join("; ")),
+        ))
+    };
+    paths.filter_map(pair).collect()
 }
 
 fn as_json(found: &Discovery, launcher: Launcher, libfabric: Listing) -> Result<String, ToolError> {
@@ -279,4 +331,58 @@ fn settings(config: &Config) -> String {
         wrap::add(&mut text, &about, indent, indent, width);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use doorbell_fabric::counters::{CounterFile, Place, Plan};
+    use doorbell_fabric::discover::Report;
+
+    use super::*;
+
+    #[test]
+    fn ports_show_the_pairs_of_gids_that_running_ranks_use() {
+        const OF: &str = "way.1.verbs:a:1/verbs:b:1";
+        let lines = [
+            "10.2.0.1 with 10.2.0.9 (RoCE v2, in one network)",
+            "not 10.1.0.1 with 10.2.0.9: they differ",
+        ];
+        let plan = lines
+            .iter()
+            .enumerate()
+            .fold(Plan::new(), |plan, (at, _)| plan.text(&format!("{OF}.gids.{at}")));
+        let file = CounterFile::create(&Place::Memory, 0, &plan).unwrap();
+        for (at, line) in lines.iter().enumerate() {
+            file.text(&format!("{OF}.gids.{at}")).unwrap().set(line);
+        }
+        let candidate = |name: &str| Candidate::rejected(name.parse().unwrap(), "down", "set it up");
+        let found = Discovery {
+            kinds: vec![Report {
+                kind: "verbs",
+                outcome: Outcome::Probed,
+                candidates: vec![candidate("verbs:a:1"), candidate("verbs:a:1:ud")],
+            }],
+        };
+        let read = || Reader::open(file.path()).unwrap().read().unwrap();
+        let all: Vec<Snapshot> = std::iter::repeat_with(read).take(20).collect();
+        let found = with_pairs(found, &all);
+        let facts = |at: usize| -> Vec<String> {
+            let facts = found.kinds[0].candidates[at].facts.iter();
+            facts
+                .filter(|fact| fact.name == "gid-pair")
+                .map(|fact| fact.value.clone())
+                .collect()
+        };
+        assert_eq!(
+            facts(0)[0],
+            format!(
+                "rank 0 (process {}) to 1 over verbs:b:1: {}; {}",
+                std::process::id(),
+                lines[0],
+                lines[1]
+            )
+        );
+        assert_eq!((facts(0).len(), facts(0)[16].as_str()), (17, "and 4 more"));
+        assert!(facts(1).is_empty());
+    }
 }

@@ -13,7 +13,7 @@ use doorbell_fabric::memory::MutLoan;
 use doorbell_fabric::message::Message as _;
 use doorbell_fabric::rail::{Armed, Rail, Work};
 use doorbell_fabric::time::Time;
-use doorbell_job::connect::{PeerPath, recorded};
+use doorbell_job::connect::{self, PeerPath, recorded};
 use doorbell_job::control::LostPeers;
 use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::diagnose::PathStatus;
@@ -56,6 +56,8 @@ pub(crate) struct Core {
     pub(crate) seen: Option<CounterPublisher>,
     pub(crate) rank: u32,
     pub(crate) size: u32,
+    /// What the ranks have published.
+    pub(crate) directory: Directory,
     /// The paths to each rank, in order of preference.
     pub(crate) paths: Vec<Vec<PeerPath>>,
     /// Whether a thread of its own runs it.
@@ -563,6 +565,9 @@ impl Core {
                 measured_ns: path.latency_ns,
                 acknowledged_ns: path_report::round_trip(&report).map(|whole| whole / 2),
                 facts: path_report::facts(&report),
+                gids: ours.map_or_else(Vec::new, |ours| {
+                    connect::gids(&self.directory, self.rank, (rank, ours.other), &path.name)
+                }),
             }
         };
         paths.iter().map(now).collect()
@@ -589,9 +594,21 @@ impl Core {
             }
             let wanted = path.current || self.state_of(rank, path) != "up" || report.link == Some(false);
             let counts = wanted.then(|| path_report::facts(&report)).flatten();
+            let tables = rail
+                .refuses_gids(known.peer)
+                .then(|| {
+                    connect::gid_tables(
+                        &self.directory,
+                        self.rank,
+                        (rank, known.other),
+                        rail.name().as_str(),
+                    )
+                })
+                .flatten();
             let parts: Vec<String> = counts
                 .into_iter()
                 .chain(rail.trouble(known.peer).map(Cow::into_owned))
+                .chain(tables)
                 .collect();
             (!parts.is_empty()).then(|| format!("; {}: {}", rail.name(), parts.join("; ")))
         });

@@ -171,6 +171,7 @@ impl std::convert::From<RailVerdict> for Row {
             latency_ns: one.estimated_ns,
             latency_of: one.estimated_ns.map(|_| LatencyOf::Estimate),
             reason,
+            gids: Vec::new(),
         }
     }
 }
@@ -213,6 +214,7 @@ impl Row {
     /// Adds what the rail found out.
     fn add(&mut self, way: &PathStatus) {
         self.pair = Some(way.to.clone());
+        self.gids.clone_from(&way.gids);
         let known = way.measured_ns.map(|ns| (ns, LatencyOf::Messages));
         let known = known.or(way.acknowledged_ns.map(|ns| (ns, LatencyOf::Acknowledgements)));
         if let Some((ns, of)) = known {
@@ -265,6 +267,7 @@ mod tests {
             passes: Some(true),
             probed: Some("small and full frames pass both ways"),
             facts: Some("link up".to_owned()),
+            gids: Vec::new(),
         }
     }
 

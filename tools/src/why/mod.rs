@@ -11,6 +11,8 @@ mod host;
 mod rank;
 mod table;
 
+pub(crate) use rank::gids;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
@@ -62,6 +64,9 @@ struct Row {
     /// What the latency is of.
     latency_of: Option<LatencyOf>,
     reason: String,
+    /// Over RDMA ports: the pair of GIDs that is used, and why each pair that comes before it is not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    gids: Vec<String>,
 }
 
 /// What a latency is of, surest first.

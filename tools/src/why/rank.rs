@@ -78,10 +78,20 @@ fn ways_to(snapshot: &Snapshot, peer: Peer) -> Vec<Row> {
                 latency_ns: None,
                 latency_of: None,
                 reason,
+                gids: Vec::new(),
             })
         })
     });
     ways.chain(others).collect()
+}
+
+/// The texts of a path about its pair of GIDs.
+pub(crate) fn gids(snapshot: &Snapshot, path: &str) -> Vec<String> {
+    let text = |at: usize| match snapshot.value(&format!("{path}.gids.{at}")) {
+        Some(Value::Text(text)) => Some(printable(text)),
+        _ => None,
+    };
+    (0..).map_while(text).collect()
 }
 
 /// A pair of rails, as the rank knows it now.
@@ -130,6 +140,7 @@ fn way(snapshot: &Snapshot, begin: &str, rails: &str) -> Row {
         latency_ns: latency.map(|(ns, _)| ns),
         latency_of: latency.map(|(_, of)| of),
         reason,
+        gids: gids(snapshot, &format!("{begin}{rails}")),
     }
 }
 
@@ -217,6 +228,29 @@ mod tests {
             ("shm", None, Verdict::Chosen)
         );
         assert!(ways_to(&snapshot, Peer::Member(1)).is_empty());
+    }
+
+    #[test]
+    fn a_path_over_ports_has_its_pair_of_gids() {
+        const OF: &str = "way.1.verbs:a:1/verbs:b:1";
+        let plan = Plan::new()
+            .gauge(&format!("{OF}.state"), "")
+            .text(&format!("{OF}.gids.0"))
+            .text(&format!("{OF}.gids.1"));
+        let file = CounterFile::create(&Place::Memory, 0, &plan).unwrap();
+        let lines = [
+            "10.2.0.1 with 10.2.0.9 (RoCE v2, in one network)",
+            "not 10.1.0.1 with 10.2.0.9: they",
+        ];
+        for (at, line) in lines.iter().enumerate() {
+            file.text(&format!("{OF}.gids.{at}")).unwrap().set(line);
+        }
+        let snapshot = Reader::open(file.path()).unwrap().read().unwrap();
+        let [row] = &ways_to(&snapshot, Peer::Rank(1))[..] else {
+            panic!("one row")
+        };
+        assert_eq!(row.gids, lines);
+        assert!(told(0, 0, 0, 0).gids.is_empty());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use doorbell_bench::report::wrap;
 
-use super::Why;
+use super::{Row, Why};
 
 const HEADINGS: [&str; 5] = ["rail", "verdict", "pair", "latency", "reason"];
 /// Where a reason begins that has a line of its own.
@@ -22,15 +22,16 @@ pub(super) fn table(why: &Why, width: usize) -> String {
             _ => writeln!(text, "to {peer} ({})", why.addresses.join(", ")),
         };
         let mut rows = vec![HEADINGS.map(str::to_owned)];
-        rows.extend(from.rails.iter().map(|row| {
+        rows.extend(from.rails.iter().flat_map(|row| {
             let latency = row.latency_ns.zip(row.latency_of);
-            [
+            let first = [
                 row.rail.clone(),
                 row.verdict.word().to_owned(),
                 row.pair.clone().unwrap_or_else(|| "-".to_owned()),
                 latency.map_or_else(|| "-".to_owned(), |(ns, of)| format!("{ns} ns {}", of.mark())),
                 row.reason.clone(),
-            ]
+            ];
+            std::iter::once(first).chain(gids(row))
         }));
         add(&mut text, &rows, width);
     }
@@ -54,6 +55,17 @@ pub(super) fn table(why: &Why, width: usize) -> String {
     text
 }
 
+/// What a path over RDMA ports has below its row: its pair of GIDs, and why others are not used.
+fn gids(row: &Row) -> impl Iterator<Item = [String; 5]> {
+    row.gids.iter().enumerate().map(|(at, line)| {
+        let text = match at {
+            0 => format!("GIDs: {line}"),
+            _ => line.clone(),
+        };
+        [String::new(), String::new(), String::new(), String::new(), text]
+    })
+}
+
 /// The rows with columns as wide as what is in them. Where that leaves too little for the reasons, those have
 /// lines of their own.
 fn add(text: &mut String, rows: &[[String; 5]], width: usize) {
@@ -68,7 +80,9 @@ fn add(text: &mut String, rows: &[[String; 5]], width: usize) {
         let head = format!("  {a:<rail$}  {b:<verdict$}  {c:<pair$}  {d:<latency$}  ");
         let column = head.chars().count();
         if width < 2 * column {
-            let _ = writeln!(text, "{}", head.trim_end());
+            if !head.trim().is_empty() {
+                let _ = writeln!(text, "{}", head.trim_end());
+            }
             text.push_str(&" ".repeat(INDENT));
             wrap::add(text, reason, INDENT, INDENT, width);
         } else {
@@ -80,7 +94,7 @@ fn add(text: &mut String, rows: &[[String; 5]], width: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{From, LatencyOf, Row, Verdict};
+    use super::super::{From, LatencyOf, Verdict};
     use super::*;
 
     fn sample() -> Why {
@@ -91,6 +105,7 @@ mod tests {
             latency_ns: Some(7),
             latency_of: Some(LatencyOf::Messages),
             reason: "up".to_owned(),
+            gids: Vec::new(),
         };
         let other = Row {
             rail: "udp:a1".to_owned(),
@@ -100,6 +115,7 @@ mod tests {
             latency_of: None,
             reason: "those of the peer's rails that it reaches are taken by other rails of this side"
                 .to_owned(),
+            gids: Vec::new(),
         };
         Why {
             schema: "doorbell.why/2",
@@ -136,6 +152,37 @@ latency: half a round trip; m of messages, a of acknowledgements, e estimated
             let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert_eq!(words(&narrow), words(expected), "{width}");
         }
+    }
+
+    #[test]
+    fn a_path_over_ports_shows_its_pair_of_gids_below_it() {
+        let mut why = sample();
+        why.from[0].rails[0].gids = vec![
+            "10.2.0.1 with 10.2.0.9 (RoCE v2, in one network)".to_owned(),
+            "not 10.1.0.1 with 10.2.0.9: they are in two networks".to_owned(),
+        ];
+        let lines: Vec<String> = table(&why, usize::MAX).lines().map(str::to_owned).collect();
+        let column = lines[2].find("up").unwrap();
+        assert_eq!(
+            &lines[3][column..],
+            "GIDs: 10.2.0.1 with 10.2.0.9 (RoCE v2, in one network)"
+        );
+        assert_eq!(
+            &lines[4][column..],
+            "not 10.1.0.1 with 10.2.0.9: they are in two networks"
+        );
+        assert!(
+            lines[3][..column].trim().is_empty() && lines[5].contains("left over"),
+            "{lines:#?}"
+        );
+        let narrow = table(&why, 50);
+        assert!(
+            narrow.contains("\n      GIDs: 10.2.0.1") && !narrow.contains("\n\n      "),
+            "{narrow}"
+        );
+        let json = serde_json::to_value(&why).unwrap();
+        assert_eq!(json["from"][0]["rails"][0]["gids"].as_array().unwrap().len(), 2);
+        assert!(json["from"][0]["rails"][1].get("gids").is_none());
     }
 
     #[test]
