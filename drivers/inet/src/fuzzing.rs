@@ -2,7 +2,7 @@
 //! kernel is trusted, but no message may cause a panic, and each is read to its end exactly once.
 
 use crate::netlink::{attributes, messages};
-use crate::{details, kernel_neighbours, link, nics, route, zero_copy};
+use crate::{dcb, details, kernel_neighbours, link, nics, route, zero_copy};
 
 /// Reads `bytes` as received from a netlink socket.
 ///
@@ -24,6 +24,7 @@ pub fn netlink(bytes: &[u8]) {
         route::fuzzing(body);
         zero_copy::fuzzing(body);
         nics::fuzzing(body);
+        dcb::fuzzing(body);
     }
 }
 

@@ -19,12 +19,14 @@
 //! | `demux` | demultiplexes received packets by channel and sender |
 //! | `inbox` | received frames in their device buffers, and frames that the application keeps |
 //! | `nics` | lists all interfaces with all addresses, and monitors changes |
+//! | `dcb` | which priorities of an interface are paused, and by which DSCP |
 //! | `netlink` | requests to the kernel over netlink |
 //! | `zero_copy` | queries whether a driver supports zero-copy AF_XDP |
 //! | `sys` | all unsafe code: system calls without safe wrappers |
 #![deny(unsafe_code)]
 
 mod capture;
+mod dcb;
 mod demux;
 mod details;
 mod discover;
@@ -50,6 +52,7 @@ mod sys;
 mod zero_copy;
 
 pub use capture::{CaptureWriter, RemoteEnd, Tap};
+pub use dcb::{FlowControl, flow_control};
 pub use demux::{Demux, Demuxed, UNKNOWN_PEER};
 pub use details::{Attached, Channels, Details, Program, channels};
 pub use discover::{is_by_address, is_other_name, rails, rejected};

@@ -11,7 +11,7 @@ use crate::error::VerbsError;
 use crate::gid::{Gid, Ranked};
 use crate::ports::{self, Port, Tree};
 use crate::rc;
-use crate::sys::{Library, Open};
+use crate::sys::{Library, Open, numbers};
 use crate::ud;
 
 /// Why something cannot be used, and what to do.
@@ -47,6 +47,8 @@ pub struct LibraryFacts {
     pub version: String,
     /// What it has written to standard error.
     pub said: String,
+    /// Whether it reports that the kernel copies registered pages for children of fork.
+    pub copies_at_fork: bool,
 }
 
 /// A device that was opened.
@@ -64,6 +66,10 @@ pub struct DeviceFacts {
     pub ports: u8,
     /// Most requests that a queue pair can have waiting; 0 where it reports none.
     pub requests: usize,
+    /// Whether it has memory windows of type 2B.
+    pub windows: bool,
+    /// What its atomics are atomic with, in words.
+    pub atomics: &'static str,
 }
 
 /// A port of an open device.
@@ -123,6 +129,7 @@ impl Inspector {
             file: self.library.file.clone(),
             version: self.library.version.to_owned(),
             said: self.library.said.clone(),
+            copies_at_fork: self.library.copies_at_fork(),
         }
     }
 
@@ -178,6 +185,12 @@ pub(crate) fn device_facts(open: &Open) -> Result<DeviceFacts, VerbsError> {
         card_guid: guid(u64::from_be(attributes.sys_image_guid)),
         ports: ports::count(open.name(), &attributes)?,
         requests: usize::try_from(attributes.max_qp_wr).unwrap_or(0),
+        windows: attributes.device_cap_flags & numbers::CAN_MW_TYPE_2B != 0 && open.makes_windows(),
+        atomics: match attributes.atomic_cap {
+            numbers::ATOMIC_NONE => "none",
+            numbers::ATOMIC_GLOBAL => "with the processors and all devices",
+            _ => "with this device alone, not with the processors",
+        },
     })
 }
 
@@ -215,7 +228,6 @@ mod tests {
     use super::*;
     use crate::ports::fake::Fake;
     use crate::sys::model::{self, Spec};
-    use crate::sys::numbers;
 
     fn inspector(fake: &Fake, spec: Spec) -> Inspector {
         Inspector {
@@ -232,6 +244,7 @@ mod tests {
         spec.state = numbers::PORT_DOWN;
         let inspector = inspector(&fake, spec);
         assert_eq!(inspector.library().version, "1.13");
+        assert!(inspector.library().copies_at_fork);
         let (devices, said) = inspector.devices().unwrap();
         assert!(devices.iter().any(|name| name == "inspected0") && said.is_empty());
         let device = inspector.device("inspected0").unwrap();

@@ -60,6 +60,7 @@ numbers! {
     ATOMIC_NONE: c_int as IBV_ATOMIC_NONE = 0;
     #[cfg(any(test, feature = "model"))]
     ATOMIC_HCA: c_int as IBV_ATOMIC_HCA = 1;
+    ATOMIC_GLOBAL: c_int as IBV_ATOMIC_GLOB = 2;
     WR_RDMA_WRITE: c_int as IBV_WR_RDMA_WRITE = 0;
     WR_SEND: c_int as IBV_WR_SEND = 2;
     WR_RDMA_READ: c_int as IBV_WR_RDMA_READ = 4;

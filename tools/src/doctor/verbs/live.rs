@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use doorbell_fabric::datagram::Datagram;
-use doorbell_fabric::gid::{Kind, Link as LinkLayer};
+use doorbell_fabric::gid::Kind;
 use doorbell_fabric::rail::Rail as _;
 use doorbell_verbs::{Service, UdRail, VerbsConfig};
 
-use super::{At, Ended, Facts, Fix, Link, Walk, connections, peer, refused};
+use super::{At, Ended, Facts, Fix, Link, Walk, connections, flow, peer, refused, windows};
 use crate::doctor::firewall::{self, Fate, Frames};
 use crate::doctor::frames;
 
@@ -15,19 +15,6 @@ use crate::doctor::frames;
 const ROCE: u16 = 4791;
 /// Bytes of a datagram's heads below Ethernet: IPv6, UDP, BTH, DETH, checksum.
 pub(super) const HEADS: usize = 40 + 8 + 12 + 8 + 4;
-/// Counters that rise where packets are lost or come out of order, or where a receiver was not ready.
-const OF_LOSS: [&str; 9] = [
-    "out_of_sequence",
-    "packet_seq_err",
-    "local_ack_timeout_err",
-    "rnr_nak_retry_err",
-    "rx_icrc_encapsulated",
-    "np_cnp_sent",
-    "rp_cnp_handled",
-    "out_of_buffer",
-    "send_err",
-];
-
 /// Opens the rail and goes through the steps that need it.
 pub(super) fn steps(
     walk: &mut Walk,
@@ -36,17 +23,23 @@ pub(super) fn steps(
     facts: &Facts,
     towards: Option<IpAddr>,
 ) -> Link {
-    let mut rail = queues(walk, at, config)?;
-    frames_pass(walk, &mut rail)?;
     // Its memory would count against the limit while rails of connections are opened.
+    drop(queues(walk, at, config)?);
+    match at.service {
+        Service::Connections => windows::steps(walk, at, config),
+        Service::Datagrams => walk.not_applicable("windows", "the rail carries datagrams"),
+    }
+    let mut rail = datagrams(walk, at, config)?;
+    frames_pass(walk, &mut rail)?;
     drop(rail);
     match at.service {
         Service::Connections => connections::steps(walk, at, config)?,
         Service::Datagrams => walk.not_applicable("connection", "the rail carries datagrams"),
     }
     filter(walk, at, facts)?;
-    loss(walk, at);
-    flow_control(walk, facts);
+    flow::loss(walk, at);
+    flow::flow_control(walk, facts, config);
+    flow::privileged_keys(walk, at);
     match towards {
         Some(towards) => {
             let mut rail = datagrams(walk, at, config)?;
@@ -162,56 +155,4 @@ pub(super) fn judged(walk: &mut Walk, fate: Fate) -> Link {
         Fate::Unknown { why, how } => walk.unknown("firewall", why, vec![Fix::hand(how)]),
     }
     Ok(())
-}
-
-/// Counters of the port that speak of loss. What they count is the past of all programs.
-pub(super) fn loss(walk: &mut Walk, at: &At<'_>) {
-    let folder = format!(
-        "/sys/class/infiniband/{}/ports/{}/hw_counters",
-        at.device, at.port
-    );
-    if !at.system.has(&folder) {
-        return walk.not_applicable("loss", "the device has no counters of its own");
-    }
-    let risen: Vec<String> = OF_LOSS
-        .iter()
-        .filter_map(|name| {
-            let count = at.system.number(&format!("{folder}/{name}"))?;
-            (count > 0).then(|| format!("{name} {count}"))
-        })
-        .collect();
-    if risen.is_empty() {
-        return walk.ok("loss", "no counter of the port speaks of loss or congestion");
-    }
-    walk.note(
-        "loss",
-        format!("since the device is there: {}", risen.join(", ")),
-        vec![Fix::hand(format!(
-            "read {folder} again while it is in use: a counter that rises means loss or congestion in the network"
-        ))],
-    );
-}
-
-/// What keeps packets from being dropped by a full switch.
-pub(super) fn flow_control(walk: &mut Walk, facts: &Facts) {
-    match (facts.port.link, facts.is_soft(), &facts.port.interface) {
-        (LinkLayer::InfiniBand, ..) => walk.ok(
-            "flow-control",
-            "InfiniBand's links lose no packet for want of room",
-        ),
-        (_, true, _) => walk.not_applicable(
-            "flow-control",
-            "soft-RoCE is UDP, and the rail repeats what is lost",
-        ),
-        (_, false, interface) => {
-            let interface = interface.as_deref().unwrap_or("INTERFACE");
-            walk.unknown(
-                "flow-control",
-                "whether the interface pauses by priority (PFC) and marks packets (DSCP) is not read here; the rail repeats what is lost",
-                vec![Fix::hand(format!(
-                    "`dcb pfc show dev {interface}` and `dcb app show dev {interface}` show it; DOORBELL_VERBS_TRAFFIC_CLASS sets DSCP and ECN"
-                ))],
-            );
-        }
-    }
 }

@@ -4,26 +4,29 @@
 //! ```text
 //!   library ─ module ─ device ─ provider ─ namespace ─ device-file ─ cgroup     machine.rs
 //!     ─ open ─ port ─ partition ─ gid ─ mtu ─ memlock ─ fork                    port.rs
-//!     ─ queues ─ frames ─ firewall ─ loss ─ flow control ─ peer                 live.rs, peer.rs
-//!                 └ connection, unless it is `:ud`                              connections.rs
+//!     ─ queues ─ windows ─ frames ─ connection ─ firewall                       live.rs, windows.rs, connections.rs
+//!     ─ loss ─ flow control ─ q-keys ─ peer                                     flow.rs, peer.rs
 //! ```
 //!
 //! What the system has of a device is read below the doctor's root; what the library reports comes by
 //! [`Stack`], which tests replace.
 
 mod connections;
+mod flow;
 mod live;
 mod machine;
 mod peer;
 mod port;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use std::net::IpAddr;
 
 use doorbell::Config;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
+use doorbell_inet::FlowControl;
 use doorbell_verbs::inspect::{DeviceFacts, Fault, Inspector, LibraryFacts, PortFacts};
 use doorbell_verbs::{PortName, Service, Tree, name_error};
 
@@ -38,6 +41,8 @@ trait Stack {
     fn devices(&self) -> Result<(Vec<String>, String), Fault>;
     fn device(&self, device: &str) -> Result<DeviceFacts, Fault>;
     fn port(&self, device: &str, number: u8) -> Result<PortFacts, Fault>;
+    /// What the driver of a network interface reports about pauses and DSCP; `None` where it reports nothing.
+    fn flow(&self, interface: &str) -> Result<Option<FlowControl>, String>;
 }
 
 impl Stack for Inspector {
@@ -55,6 +60,10 @@ impl Stack for Inspector {
 
     fn port(&self, device: &str, number: u8) -> Result<PortFacts, Fault> {
         self.port(device, number)
+    }
+
+    fn flow(&self, interface: &str) -> Result<Option<FlowControl>, String> {
+        doorbell_inet::flow_control(interface).map_err(|error| error.to_string())
     }
 }
 
@@ -151,6 +160,8 @@ fn before_queues<S: Stack>(
 struct Facts {
     device: DeviceFacts,
     port: PortFacts,
+    /// What the driver of the port's network interface reports about pauses.
+    flow: Result<Option<FlowControl>, String>,
 }
 
 impl Facts {

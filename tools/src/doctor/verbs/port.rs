@@ -65,8 +65,12 @@ pub(super) fn steps(walk: &mut Walk, at: &At<'_>, stack: &impl Stack) -> Result<
         Service::Datagrams => port.locked,
     };
     memlock::step(walk, at.system, locked as u64)?;
-    fork(walk, at);
-    Ok(Facts { device, port })
+    fork(walk, at, stack.library().copies_at_fork);
+    let flow = match &port.interface {
+        Some(interface) => stack.flow(interface),
+        None => Ok(None),
+    };
+    Ok(Facts { device, port, flow })
 }
 
 fn state(walk: &mut Walk, at: &At<'_>, port: &PortFacts) -> Link {
@@ -186,8 +190,13 @@ fn mtu(walk: &mut Walk, at: &At<'_>, port: &PortFacts) -> Link {
 }
 
 /// Whether a child of fork(2) gets copies of pages that the device may write.
-fn fork(walk: &mut Walk, at: &At<'_>) {
+fn fork(walk: &mut Walk, at: &At<'_>, is_copied: bool) {
     match machine::release(at.system) {
+        _ if is_copied => walk.ok(
+            "fork",
+            "the library reports that the kernel copies pages that a device may write for a child; a child uses no rail \
+             of its parent",
+        ),
         (0, 0) => walk.unknown("fork", "the kernel's version is not known", Vec::new()),
         version if version >= (5, 12) => walk.ok(
             "fork",
@@ -195,10 +204,13 @@ fn fork(walk: &mut Walk, at: &At<'_>) {
         ),
         (major, minor) => walk.note(
             "fork",
-            format!("Linux {major}.{minor} may give a child the pages that the device writes, and the parent others"),
-            vec![Fix::run(
-                "export RDMAV_FORK_SAFE=1",
-                "let the library keep them from children, where a program forks without exec",
+            format!(
+                "Linux {major}.{minor} copies no pages that a device may write: the rail has the library keep them from \
+                 children (`ibv_fork_init`), and copies borrowed memory"
+            ),
+            vec![Fix::hand(
+                "where another part of the program registers memory before doorbell does, the library refuses that: set \
+                 RDMAV_FORK_SAFE=1 for the program",
             )],
         ),
     }

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::gid::{Kind, Link as LinkLayer, Published};
 use doorbell_fabric::name::RailName;
+use doorbell_inet::FlowControl;
 use doorbell_verbs::gid::{Entry, Gid, rank};
 use doorbell_verbs::inspect::{DeviceFacts, Fault, LibraryFacts, PortFacts};
+use doorbell_verbs::{VerbsConfig, WindowFacts};
 
 use super::connections::{self, Failed};
-use super::{At, Facts, PortName, Service, Stack, before_queues, live, refused, tree};
+use super::{At, Facts, PortName, Service, Stack, before_queues, flow, live, refused, tree, windows};
 use crate::doctor::chain::{Chain, Is, Step, Verdict, Walk};
 use crate::doctor::firewall::{Fate, Way};
 use crate::doctor::system::fake::Fake;
@@ -18,6 +20,7 @@ use crate::doctor::system::fake::Fake;
 #[derive(Clone)]
 struct Made {
     said: &'static str,
+    copies_at_fork: bool,
     devices: Result<Vec<String>, Fault>,
     device: Result<DeviceFacts, Fault>,
     port: Result<PortFacts, Fault>,
@@ -48,6 +51,7 @@ impl Made {
     fn new() -> Self {
         Self {
             said: "",
+            copies_at_fork: false,
             devices: Ok(vec!["rxe0".to_owned()]),
             device: Ok(DeviceFacts {
                 provider: Some(PathBuf::from("/usr/lib/libibverbs/librxe-rdmav34.so")),
@@ -86,6 +90,7 @@ impl Stack for Made {
             file: PathBuf::from("/usr/lib/libibverbs.so.1.14.44.0"),
             version: "1.14".to_owned(),
             said: self.said.to_owned(),
+            copies_at_fork: self.copies_at_fork,
         }
     }
 
@@ -100,6 +105,10 @@ impl Stack for Made {
 
     fn port(&self, _: &str, _: u8) -> Result<PortFacts, Fault> {
         self.port.clone()
+    }
+
+    fn flow(&self, _: &str) -> Result<Option<FlowControl>, String> {
+        Ok(None)
     }
 }
 
@@ -466,7 +475,22 @@ fn locked_memory_and_fork_are_judged_by_the_machine() {
     assert_eq!(step(&with(&fake, Made::new()), "fork").is, Is::Ok);
     fake.file("/proc/sys/kernel/osrelease", "5.10.0-30-amd64");
     let old = step(&with(&fake, Made::new()), "fork");
-    assert_eq!(old.fixes[0].command.as_deref(), Some("export RDMAV_FORK_SAFE=1"));
+    assert!(
+        old.is == Is::Note
+            && old.saw.contains("`ibv_fork_init`")
+            && old.fixes[0].what.contains("RDMAV_FORK_SAFE=1"),
+        "{old:?}"
+    );
+    // The library's own word comes before the kernel's version.
+    let made = Made {
+        copies_at_fork: true,
+        ..Made::new()
+    };
+    let copied = step(&with(&fake, made), "fork");
+    assert!(
+        copied.is == Is::Ok && copied.saw.contains("the library reports"),
+        "{copied:?}"
+    );
 }
 
 /// Walks steps that need no queues of their own.
@@ -510,17 +534,47 @@ fn a_second_rail_that_does_not_open_leaves_connections_unknown() {
 #[test]
 fn counters_of_loss_that_have_risen_are_a_note() {
     let fake = machine();
-    assert_eq!(tried(&fake, live::loss).is, Is::NotApplicable);
+    assert_eq!(tried(&fake, flow::loss).is, Is::NotApplicable);
     let folder = "/sys/class/infiniband/rxe0/ports/1/hw_counters";
     fake.file(&format!("{folder}/out_of_sequence"), "0\n")
         .file(&format!("{folder}/rcvd_pkts"), "1000\n");
-    assert_eq!(tried(&fake, live::loss).is, Is::Ok);
+    assert_eq!(tried(&fake, flow::loss).is, Is::Ok);
     fake.file(&format!("{folder}/out_of_sequence"), "3\n");
-    let risen = tried(&fake, live::loss);
+    let risen = tried(&fake, flow::loss);
     assert!(
         risen.is == Is::Note && risen.saw.contains("out_of_sequence 3"),
         "{risen:?}"
     );
+}
+
+#[test]
+fn counters_of_soft_roce_speak_of_loss_too() {
+    let fake = machine();
+    let folder = "/sys/class/infiniband/rxe0/ports/1/hw_counters";
+    for (name, count) in [
+        ("completer_retry_err", "7\n"),
+        ("rcvd_seq_err", "2\n"),
+        ("sent_pkts", "9\n"),
+    ] {
+        fake.file(&format!("{folder}/{name}"), count);
+    }
+    let risen = tried(&fake, flow::loss);
+    assert!(
+        risen.saw.ends_with("rcvd_seq_err 2, completer_retry_err 7"),
+        "{risen:?}"
+    );
+}
+
+/// What the step of flow control says about a card whose driver reports this.
+fn flow_of(reports: Result<Option<FlowControl>, String>, config: &VerbsConfig) -> Step {
+    let made = Made::new();
+    let mut facts = Facts {
+        device: made.device.unwrap(),
+        port: made.port.unwrap(),
+        flow: reports,
+    };
+    facts.device.provider = Some("libmlx5-rdmav34.so".into());
+    tried(&machine(), |walk, _| flow::flow_control(walk, &facts, config))
 }
 
 #[test]
@@ -530,16 +584,148 @@ fn flow_control_is_a_matter_of_the_link() {
         let mut facts = Facts {
             device: made.device.unwrap(),
             port: made.port.unwrap(),
+            flow: Ok(None),
         };
         change(&mut facts);
-        tried(&machine(), |walk, _| live::flow_control(walk, &facts))
+        tried(&machine(), |walk, _| {
+            flow::flow_control(walk, &facts, &VerbsConfig::default())
+        })
     };
     assert_eq!(of(&|_| ()).is, Is::NotApplicable);
     assert_eq!(of(&|facts| facts.port.link = LinkLayer::InfiniBand).is, Is::Ok);
-    let card = of(&|facts| facts.device.provider = Some("libmlx5-rdmav34.so".into()));
+    let silent = flow_of(Ok(None), &VerbsConfig::default());
     assert!(
-        card.is == Is::Unknown && card.fixes[0].what.contains("dcb pfc show dev eth0"),
-        "{card:?}"
+        silent.is == Is::Unknown
+            && silent.saw.contains("the driver of eth0 does not answer")
+            && silent.fixes[0].what.contains("dcb pfc show dev eth0"),
+        "{silent:?}"
+    );
+    let refused = flow_of(
+        Err("Permission denied (os error 13)".to_owned()),
+        &VerbsConfig::default(),
+    );
+    assert!(
+        refused.is == Is::Unknown && refused.saw.contains("Permission denied"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn pauses_are_judged_by_the_priority_of_the_rails_packets_and_never_fail() {
+    let reports = FlowControl {
+        paused: 1 << 3,
+        sent: Some(4),
+        received: Some(9),
+        by_dscp: vec![(26, 3), (48, 6)],
+        trusts_dscp: Some(true),
+    };
+    let default = VerbsConfig::default();
+    let apart = flow_of(Ok(Some(reports.clone())), &default);
+    assert_eq!(apart.is, Is::Note);
+    assert_eq!(
+        apart.saw,
+        "eth0 pauses priority 3 (PFC); the rail's packets have priority 0 by their DSCP 0 (verbs.traffic_class 0); 4 \
+         pauses sent, 9 received"
+    );
+    assert_eq!(
+        apart.fixes[0].command.as_deref(),
+        Some("export DOORBELL_VERBS_TRAFFIC_CLASS=104")
+    );
+    let marked = VerbsConfig {
+        traffic_class: 104,
+        ..default.clone()
+    };
+    let paused = flow_of(Ok(Some(reports.clone())), &marked);
+    assert!(
+        paused.is == Is::Ok && paused.saw.contains("have priority 3 by their DSCP 26"),
+        "{paused:?}"
+    );
+    // Without trust in DSCP the service level decides.
+    let untrusting = FlowControl {
+        trusts_dscp: Some(false),
+        ..reports
+    };
+    let level = VerbsConfig {
+        service_level: 3,
+        ..default.clone()
+    };
+    assert_eq!(flow_of(Ok(Some(untrusting.clone())), &level).is, Is::Ok);
+    let note = flow_of(Ok(Some(untrusting)), &default);
+    assert!(
+        note.is == Is::Note && note.fixes.iter().all(|fix| fix.command.is_none()),
+        "{note:?}"
+    );
+    let none = flow_of(Ok(Some(FlowControl::default())), &default);
+    assert!(
+        none.is == Is::Note && none.saw.starts_with("eth0 pauses no priority"),
+        "{none:?}"
+    );
+}
+
+#[test]
+fn privileged_keys_are_a_note() {
+    let fake = machine();
+    assert_eq!(tried(&fake, flow::privileged_keys).is, Is::Ok);
+    fake.file("/proc/self/uid_map", "0 1000 1");
+    let inside = tried(&fake, flow::privileged_keys);
+    assert!(
+        inside.is == Is::Note && inside.saw.contains("user namespace"),
+        "{inside:?}"
+    );
+    fake.file("/proc/self/status", "CapEff:\t0000000000000000\n");
+    let without = tried(&fake, flow::privileged_keys);
+    assert!(
+        without.is == Is::Note && without.saw.contains("no CAP_NET_RAW"),
+        "{without:?}"
+    );
+    fake.file("/proc/self/status", "Name:\tdoorbell\n");
+    assert_eq!(tried(&fake, flow::privileged_keys).is, Is::Unknown);
+}
+
+#[test]
+fn windows_are_notes_where_they_are_worth_less() {
+    let of = |examined: Result<Option<WindowFacts>, RailError>| {
+        tried(&machine(), |walk, _| windows::judged(walk, examined))
+    };
+    let whole = WindowFacts {
+        checks_range: true,
+        refuses_others: true,
+        refuses_ended: true,
+    };
+    let good = of(Ok(Some(whole)));
+    assert!(
+        good.is == Is::Ok && good.saw.contains("the range of a window is checked"),
+        "{good:?}"
+    );
+    let soft = of(Ok(Some(WindowFacts {
+        checks_range: false,
+        ..whole
+    })));
+    assert!(
+        soft.is == Is::Note
+            && soft.fixes.len() == 1
+            && soft.fixes[0].what.contains("exactly the exposed bytes"),
+        "{soft:?}"
+    );
+    let worthless = of(Ok(Some(WindowFacts {
+        checks_range: false,
+        refuses_others: false,
+        refuses_ended: false,
+    })));
+    assert_eq!((worthless.is, worthless.fixes.len()), (Is::Note, 3));
+    let none = of(Ok(None));
+    assert!(
+        none.is == Is::Note && none.saw.contains("protection domain"),
+        "{none:?}"
+    );
+    let refused = of(Err(RailError::Unusable {
+        rail: "verbs:rxe0:1".to_owned(),
+        reason: "ibv_create_qp of rxe0 failed".to_owned(),
+        remedy: "look at dmesg".to_owned(),
+    }));
+    assert!(
+        refused.is == Is::Unknown && refused.saw.contains("ibv_create_qp"),
+        "{refused:?}"
     );
 }
 
