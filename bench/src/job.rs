@@ -9,8 +9,8 @@ use doorbell_fabric::counters::{Reader, Snapshot, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::env::{
-    CaptureRecord, Caveat, ClockRecord, Environment, Host, RailUse, RankRecord, Watch, broken, caveats,
-    injected,
+    CaptureRecord, Caveat, ClockRecord, Environment, Host, PortCounters, RailUse, RankRecord, Watch, broken,
+    caveats, injected,
 };
 use crate::error::BenchError;
 use crate::layer::am::{AmLink, AmState};
@@ -66,7 +66,8 @@ pub fn measure(
         mode: mode(world),
     };
     let apart = is_apart(world);
-    let record = || start.record(world.rank(), cores, CaptureRecord::of(world));
+    let ports = facts.ports();
+    let record = || start.record(world.rank(), cores, CaptureRecord::of(world), &ports);
     let Some(pair) = pair(&mut link, &start, apart, plan, record, progress)? else {
         return Ok(None);
     };
@@ -166,7 +167,8 @@ impl Two {
         plan: &Plan,
         progress: &mut dyn Progress,
     ) -> Result<Option<Pair>, BenchError> {
-        let record = || self.start.record(self.rank, self.cores, Vec::new());
+        let ports = self.facts.ports();
+        let record = || self.start.record(self.rank, self.cores, Vec::new(), &ports);
         pair(link, &self.start, self.apart, plan, record, progress)
     }
 
@@ -200,6 +202,11 @@ struct Facts {
 }
 
 impl Facts {
+    /// Reads the counters of the ports that the rails use, before anything is measured.
+    fn ports(&self) -> PortCounters {
+        PortCounters::of(self.rails.iter().map(|used| used.rail.as_str()))
+    }
+
     /// Describes the rails that were chosen to a peer, in the order of preference.
     fn of_selection<'a>(selection: Option<&Selection>, how: impl Fn(&str) -> Option<&'a str>) -> Self {
         let chosen = || selection.into_iter().flat_map(Selection::chosen);
@@ -244,7 +251,13 @@ impl Start {
         }
     }
 
-    fn record(&self, rank: u32, cores: Cores, captures: Vec<CaptureRecord>) -> RankRecord {
+    fn record(
+        &self,
+        rank: u32,
+        cores: Cores,
+        captures: Vec<CaptureRecord>,
+        ports: &PortCounters,
+    ) -> RankRecord {
         RankRecord {
             rank,
             pid: std::process::id(),
@@ -254,6 +267,7 @@ impl Start {
             hostname: self.host.name.clone(),
             noise: self.watch.since(),
             captures,
+            ports: ports.since(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod caveats;
 mod host;
+mod ports;
 mod watch;
 
 use doorbell_fabric::clock::{Clock, Source};
@@ -11,6 +12,8 @@ pub use caveats::{Caveat, caveats};
 pub(crate) use caveats::{broken, injected};
 pub use host::Host;
 pub(crate) use host::list_of;
+pub(crate) use ports::PortCounters;
+pub use ports::PortRecord;
 pub use watch::{Moved, Noise, Watch};
 
 /// Everything that is known about where and how a measurement ran.
@@ -141,6 +144,9 @@ pub struct RankRecord {
     /// The captures that it wrote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub captures: Vec<CaptureRecord>,
+    /// The RDMA ports of its rails, with what their hardware counted during the measurement, of all programs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PortRecord>,
 }
 
 /// A capture of a rail's frames.

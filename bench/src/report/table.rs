@@ -303,6 +303,7 @@ fn notes(report: &Report, width: usize, text: &mut String) {
     one_way(report, width, text);
     verified(report, width, text);
     captures(report, width, text);
+    ports(report, width, text);
     paragraph(
         text,
         width,
@@ -430,6 +431,28 @@ fn captures(report: &Report, width: usize, text: &mut String) {
     }
 }
 
+/// Writes what the hardware of RDMA ports counted.
+fn ports(report: &Report, width: usize, text: &mut String) {
+    for rank in &report.environment.ranks {
+        for port in &rank.ports {
+            let rose: Vec<String> = port
+                .rose
+                .iter()
+                .map(|(name, by)| format!("{name} {by}"))
+                .collect();
+            let rose = match rose.is_empty() {
+                true => "no hardware counter rose".to_owned(),
+                false => rose.join(", "),
+            };
+            let words = format!(
+                "port {} of rank {}, of all programs meanwhile: {rose}",
+                port.port, rank.rank
+            );
+            paragraph(text, width, "", &words);
+        }
+    }
+}
+
 fn dash() -> String {
     "-".to_owned()
 }
@@ -520,6 +543,36 @@ mod tests {
             "{text}"
         );
         assert_eq!(report.unclean().count(), 1);
+    }
+
+    #[test]
+    fn what_ports_counted_stands_below_and_in_the_json_of_the_schema() {
+        let mut report = samples::stream();
+        assert!(!table(&report, 200).contains("port rxe0:1"));
+        let record = |rose: &[(&str, u64)]| crate::env::PortRecord {
+            port: "rxe0:1".to_owned(),
+            rose: rose.iter().map(|(name, by)| ((*name).to_owned(), *by)).collect(),
+        };
+        report.environment.ranks[0].ports = vec![record(&[("rcvd_seq_err", 2), ("sent_pkts", 1000)])];
+        report.environment.ranks[1].ports = vec![record(&[])];
+        let text = table(&report, 200);
+        for words in [
+            "port rxe0:1 of rank 0, of all programs meanwhile: rcvd_seq_err 2, sent_pkts 1000",
+            "port rxe0:1 of rank 1, of all programs meanwhile: no hardware counter rose",
+        ] {
+            assert!(text.contains(words), "{text}");
+        }
+        let schema = include_str!("../../schema/bench-1.schema.json");
+        let schema = jsonschema::validator_for(&serde_json::from_str(schema).unwrap()).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+        let ranks = &json["environment"]["ranks"];
+        assert_eq!(ranks[0]["ports"][0]["rose"]["sent_pkts"], 1000);
+        let of_ports =
+            |error: &jsonschema::ValidationError<'_>| error.instance_path().to_string().contains("/ports");
+        assert_eq!(schema.iter_errors(&json).filter(of_ports).count(), 0);
+        let mut wrong = json.clone();
+        wrong["environment"]["ranks"][0]["ports"][0]["rose"]["sent_pkts"] = 0.into();
+        assert!(schema.iter_errors(&wrong).any(|error| of_ports(&error)));
     }
 
     #[test]
