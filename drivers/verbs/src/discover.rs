@@ -24,6 +24,9 @@ use crate::ud::open::Source;
 /// The library of this process, once it was loaded.
 static LOADED: Mutex<Option<Library>> = Mutex::new(None);
 
+/// The prefix of every InfiniBand subnet that was given none.
+const DEFAULT_PREFIX: &str = "fe80:0000:0000:0000";
+
 /// What to do about a GID that is not there.
 pub(crate) const OTHER_INDEX: &str = "set verbs.gid_index to one of the table, or to auto";
 
@@ -118,7 +121,7 @@ pub struct VerbsDriver {
 }
 
 impl VerbsDriver {
-    fn ports_of(&self, library: &Library, listed: &Listed, tree: &Tree) -> Vec<Found> {
+    fn ports_of(&self, library: &Library, listed: &Listed, tree: &Tree, limit: Option<u64>) -> Vec<Found> {
         let whole = |reason: String, remedy: String| Found::refused(&listed.name, &reason, &remedy);
         if let Some((reason, remedy)) = ports::reason_of_device(listed) {
             return whole(reason, remedy);
@@ -142,7 +145,7 @@ impl VerbsDriver {
                 let candidate = match &port {
                     Ok(port) => {
                         let speed = tree.speed(&listed.name, number);
-                        candidate(name, port, speed, &self.config)
+                        candidate(name, port, speed, (&self.config, limit))
                     }
                     Err((reason, remedy)) => Candidate::rejected(name, reason, remedy),
                 };
@@ -159,12 +162,18 @@ impl VerbsDriver {
         each.collect()
     }
 
-    /// Every port of the devices that the library lists, and every device of the kernel that it does not.
-    fn found(&self, library: &Library, tree: &Tree) -> Result<Vec<Candidate>, VerbsError> {
+    /// Every port of the devices that the library lists, and every device of the kernel that it does not, for
+    /// a process that may lock `limit` bytes.
+    fn found(
+        &self,
+        library: &Library,
+        tree: &Tree,
+        limit: Option<u64>,
+    ) -> Result<Vec<Candidate>, VerbsError> {
         let devices = library.devices()?;
         let mut all: Vec<Found> = Vec::new();
         for listed in &devices.list {
-            all.extend(self.ports_of(library, listed, tree));
+            all.extend(self.ports_of(library, listed, tree, limit));
         }
         let said = [library.said.as_str(), devices.said.as_str()];
         let said: Vec<&str> = said.into_iter().filter(|said| !said.is_empty()).collect();
@@ -258,17 +267,46 @@ pub(crate) fn of_port(mut can: Capabilities, name: &RailName) -> Capabilities {
     can
 }
 
-fn candidate(name: RailName, port: &Port, speed: Option<String>, config: &VerbsConfig) -> Candidate {
+/// Bytes that a rail locks, on a port of this MTU.
+fn locked(service: Service, config: &VerbsConfig, mtu: usize) -> usize {
+    match service {
+        Service::Connections => rc::locked(config, mtu),
+        Service::Datagrams => ud::locked(config, mtu),
+    }
+}
+
+/// Why a rail that locks `bytes` does not open where `limit` may be locked.
+fn too_much(bytes: usize, limit: Option<u64>) -> Option<(String, &'static str)> {
+    let limit = limit.filter(|limit| bytes as u64 > *limit)?;
+    let reason = format!(
+        "it locks {} KiB, and this process may lock {} KiB",
+        bytes.div_ceil(1024),
+        limit >> 10
+    );
+    let remedy = "raise the limit (ulimit -l, LimitMEMLOCK= of systemd, --ulimit memlock of a container), or set verbs.send \
+                  and verbs.receive lower";
+    Some((reason, remedy))
+}
+
+fn candidate(
+    name: RailName,
+    port: &Port,
+    speed: Option<String>,
+    (config, limit): (&VerbsConfig, Option<u64>),
+) -> Candidate {
     let service = PortName::of(&name).map_or(Service::Connections, |name| name.service);
     let of_service = |mtu| match service {
         Service::Connections => rc::capabilities(config),
         Service::Datagrams => frame_capabilities(mtu, ud::ESTIMATE),
     };
     let candidate = match (port.reason(), port.mtu()) {
-        (None, Some(mtu)) => {
-            let can = of_port(of_service(mtu), &name);
-            Candidate::usable(name, can)
-        }
+        (None, Some(mtu)) => match too_much(locked(service, config, mtu), limit) {
+            Some((reason, remedy)) => Candidate::rejected(name, reason, remedy),
+            None => {
+                let can = of_port(of_service(mtu), &name);
+                Candidate::usable(name, can)
+            }
+        },
         (Some((reason, remedy)), _) => Candidate::rejected(name, reason, remedy),
         (None, None) => Candidate::rejected(name, "it has no MTU", "look at the device's driver"),
     };
@@ -306,7 +344,12 @@ fn with_port(candidate: Candidate, port: &Port, service: Service, config: &Verbs
     let mut candidate = with(candidate, "partition", partition);
     if port.link == Link::InfiniBand {
         let prefix = port.gids.usable.first();
-        let prefix = prefix.map(|entry| inspect::subnet_prefix(entry.published.gid));
+        let prefix = prefix.map(|entry| match inspect::subnet_prefix(entry.published.gid) {
+            prefix if prefix == DEFAULT_PREFIX => {
+                format!("{prefix} (the default: ports of another subnet with it look like those of this one)")
+            }
+            prefix => prefix,
+        });
         candidate = with(
             candidate.fact("lid", port.attributes.lid),
             "subnet-prefix",
@@ -316,11 +359,11 @@ fn with_port(candidate: Candidate, port: &Port, service: Service, config: &Verbs
     let Some(mtu) = port.mtu() else {
         return candidate;
     };
-    let (locked, inline) = match service {
-        Service::Connections => (rc::locked(config, mtu), rc::INLINE),
-        Service::Datagrams => (ud::locked(config, mtu), ud::INLINE.min(mtu)),
+    let inline = match service {
+        Service::Connections => rc::INLINE,
+        Service::Datagrams => ud::INLINE.min(mtu),
     };
-    let locked = locked.div_ceil(1024);
+    let locked = locked(service, config, mtu).div_ceil(1024);
     candidate
         .fact("mtu", format!("{mtu} bytes"))
         .fact(
@@ -342,6 +385,8 @@ fn of_device(
     let known = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let candidate = with(candidate, "provider", provider);
     let candidate = with(candidate, "firmware", known(&device.firmware));
+    let windows = if device.windows { "type 2B" } else { "none" };
+    let candidate = candidate.fact("windows", windows).fact("atomics", device.atomics);
     let candidate = with(candidate, "node-guid", known(&device.node_guid));
     with(candidate, "card-guid", known(&device.card_guid))
 }
@@ -381,7 +426,7 @@ impl Driver for VerbsDriver {
             return Ok(Vec::new());
         }
         let kind: RailName = "verbs".parse()?;
-        let found = library().and_then(|library| self.found(&library, &tree));
+        let found = library().and_then(|library| self.found(&library, &tree, rc::memory_limit()));
         found.map_err(|error| rejected_by(&kind, &error))
     }
 
@@ -408,7 +453,9 @@ mod tests {
     fn found(fake: &Fake, spec: Spec, said: &str) -> Vec<Candidate> {
         let mut library = model::library(spec);
         library.said = said.to_owned();
-        VerbsDriver::default().found(&library, &fake.tree()).unwrap()
+        VerbsDriver::default()
+            .found(&library, &fake.tree(), None)
+            .unwrap()
     }
 
     #[test]
@@ -433,6 +480,8 @@ mod tests {
             ("partition", "0xffff (index 0)"),
             ("firmware", "model 1"),
             ("node-guid", "0002:c903:0012:3456"),
+            ("windows", "type 2B"),
+            ("atomics", "with this device alone, not with the processors"),
             ("inline", "up to 128 bytes, where the device grants them"),
             ("library", "model, version 1.13"),
             (
@@ -451,6 +500,30 @@ mod tests {
         );
         assert!(facts(port, "lid").is_empty() && facts(port, "subnet-prefix").is_empty());
         assert_eq!(facts(port, "provider").len(), 1);
+    }
+
+    #[test]
+    fn a_rail_that_locks_more_than_the_process_may_is_refused_with_both_figures() {
+        let fake = Fake::new();
+        let library = model::library(Spec::new("found2", [127, 0, 9, 14]));
+        let driver = VerbsDriver::default();
+        let all = driver.found(&library, &fake.tree(), Some(3 << 20)).unwrap();
+        let of = |name: &str| all.iter().find(|one| one.rail.as_str() == name).unwrap();
+        // Datagrams fit, connections do not.
+        assert!(of("verbs:found2:1:ud").is_usable());
+        let Verdict::Rejected { reason, remedy } = &of("verbs:found2:1").verdict else {
+            panic!("{all:?}");
+        };
+        assert!(
+            reason.contains("may lock 3072 KiB") && remedy.contains("ulimit -l"),
+            "{reason}; {remedy}"
+        );
+        let locks = facts(of("verbs:found2:1"), "locks").remove(0);
+        assert!(
+            reason.starts_with(&format!("it locks {locks}")),
+            "{reason}: {locks}"
+        );
+        assert_eq!(too_much(4096, Some(4096)), None);
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub(crate) use self::core::INLINE;
 pub use self::core::RcStats;
 use self::core::Sizes;
 pub use self::onesided::WindowFacts;
+pub(crate) use self::onesided::memory_limit;
 pub use self::rail::RcRail;
 
 /// What rails of a configuration can do, on a device with reads and atomics.

@@ -20,17 +20,21 @@ pub(crate) struct Budget {
     locked: AtomicU64,
 }
 
+/// Bytes that this process may lock; `None` without a limit.
+pub(crate) fn memory_limit() -> Option<u64> {
+    use rustix::thread::{CapabilitySet, capabilities};
+    let is_exempt = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
+    match is_exempt {
+        true => None,
+        false => Limit::of(Resource::RLIMIT_MEMLOCK).soft,
+    }
+}
+
 impl Budget {
     /// The limit of this process, of which the rail's messages take `reserved` bytes.
     pub(crate) fn of_process(reserved: usize) -> Self {
-        use rustix::thread::{CapabilitySet, capabilities};
-        let is_exempt = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
-        let limit = match is_exempt {
-            true => None,
-            false => Limit::of(Resource::RLIMIT_MEMLOCK).soft,
-        };
         Self {
-            limit,
+            limit: memory_limit(),
             locked: AtomicU64::new(reserved as u64),
         }
     }

@@ -41,7 +41,7 @@ use doorbell_fabric::message::{OpError, OpId};
 use rustc_hash::FxHashMap;
 
 use self::exposures::Exposures;
-pub(crate) use self::memory::{Budget, Memory};
+pub(crate) use self::memory::{Budget, Memory, memory_limit};
 use self::op::Ops;
 pub use self::probe::WindowFacts;
 use self::side::Side;
