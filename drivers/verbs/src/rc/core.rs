@@ -567,7 +567,7 @@ impl Core {
     pub(crate) fn set_partition(&mut self, index: u16) {
         self.port.1 = index;
         // Those that are made and not connected are in no table yet.
-        (0..self.peers.len() as u32).for_each(|peer| self.end(peer, DownReason::Died));
+        (0..self.peers.len() as u32).for_each(|peer| self.end(peer, DownReason::Abandoned));
     }
 
     /// Connects our end to the other one: it receives from now on.
@@ -1141,7 +1141,8 @@ impl Core {
     }
 }
 
-/// Why a connection ended, by the status of the request that found it out.
+/// Why a connection ended, by the status of the request that found it out. None of them shows that the peer's
+/// process has ended: a first error may be a flush without a cause, as where an interface goes down.
 pub(crate) fn reason_of(status: i32) -> DownReason {
     match status {
         numbers::RETRY_EXC_ERR => DownReason::Silent,
@@ -1149,6 +1150,6 @@ pub(crate) fn reason_of(status: i32) -> DownReason {
         numbers::LOC_LEN_ERR | numbers::LOC_QP_OP_ERR | numbers::LOC_PROT_ERR | numbers::MW_BIND_ERR => {
             DownReason::Resources
         }
-        _ => DownReason::Died,
+        _ => DownReason::Abandoned,
     }
 }

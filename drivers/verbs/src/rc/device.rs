@@ -178,7 +178,7 @@ impl Core {
             | numbers::EVENT_PATH_MIG_ERR => {
                 if let Some(index) = self.peer_of(event) {
                     self.record(Some(index), Recorded::Device(event.kind));
-                    self.end(index, DownReason::Died);
+                    self.end(index, DownReason::Abandoned);
                 } else {
                     self.on_one_sided_event(event);
                 }

@@ -126,7 +126,7 @@ impl Core {
             self.slots.give_back(slot);
             // A flush belongs to no connection.
             if completion.status != numbers::WR_FLUSH_ERR {
-                self.end(index, DownReason::Died);
+                self.end(index, DownReason::Abandoned);
             }
             return;
         }

@@ -180,7 +180,7 @@ mod tests {
         let failed = |status| Event::Failed { status, vendor: 0 };
         assert!(failed(5).absorb(&failed(5)) && !failed(5).absorb(&failed(12)));
         assert!(!Event::Told(EventKind::LinkUp).absorb(&Event::Told(EventKind::LinkUp)));
-        assert!(!Event::Ending(DownReason::Died).absorb(&Event::Ending(DownReason::Died)));
+        assert!(!Event::Ending(DownReason::Abandoned).absorb(&Event::Ending(DownReason::Abandoned)));
     }
 
     #[test]

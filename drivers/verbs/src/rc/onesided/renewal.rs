@@ -329,7 +329,7 @@ impl Core {
         side.was_refused = denied.is_some();
         side.breaks = if denied.is_some() { 0 } else { side.breaks + 1 };
         if side.breaks > MOST_BREAKS {
-            return self.end(index, DownReason::Died);
+            return self.end(index, DownReason::Abandoned);
         }
         if self.offer_pair(index) {
             self.answer_lost(index);

@@ -65,7 +65,7 @@ fn of_an_error_only_request_status_and_queue_pair_are_looked_at() {
     fail(&pair.a, 0, numbers::WR_FLUSH_ERR, false);
     send(&mut pair, 1);
     pair.until("the end is reported", |pair| !downs(pair).is_empty());
-    assert_eq!(downs(&pair), [DownReason::Died]);
+    assert_eq!(downs(&pair), [DownReason::Abandoned]);
     assert!(counts(&pair.a).flushed > 0);
 }
 
@@ -75,9 +75,9 @@ fn every_reason_has_its_word() {
         (numbers::RETRY_EXC_ERR, DownReason::Silent),
         (numbers::RNR_RETRY_EXC_ERR, DownReason::Hostile),
         (numbers::LOC_PROT_ERR, DownReason::Resources),
-        (numbers::REM_ACCESS_ERR, DownReason::Died),
-        (1000, DownReason::Died),
-        (-1, DownReason::Died),
+        (numbers::REM_ACCESS_ERR, DownReason::Abandoned),
+        (1000, DownReason::Abandoned),
+        (-1, DownReason::Abandoned),
     ];
     for (status, reason) in reasons {
         let mut pair = connected();

@@ -148,7 +148,7 @@ fn an_event_of_a_queue_pair_ends_its_connection_alone() {
         assert_eq!(of_peer(&pair), [], "of an older life");
         model::raise_about(&device, event, About::Pairs);
         turns(&mut pair, 100);
-        assert_eq!(of_peer(&pair), [EventKind::PeerDown(DownReason::Died)]);
+        assert_eq!(of_peer(&pair), [EventKind::PeerDown(DownReason::Abandoned)]);
         assert_eq!(of_rail(&pair), []);
         works(&mut pair);
     }
@@ -322,7 +322,7 @@ fn a_partition_that_moves_is_followed_and_one_that_is_gone_is_named() {
     let device = device_of(&pair.a);
     model::set_partitions(&device, &[0x8001, 0xffff]);
     turns(&mut pair, 100);
-    assert_eq!(of_peer(&pair), [EventKind::PeerDown(DownReason::Died)]);
+    assert_eq!(of_peer(&pair), [EventKind::PeerDown(DownReason::Abandoned)]);
     assert_eq!(pair.a.core.port.1, 1);
     works(&mut pair);
     model::set_partitions(&device, &[0x8001]);

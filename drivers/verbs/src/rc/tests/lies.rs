@@ -156,7 +156,7 @@ fn one_receive_twice_and_receives_of_nobody_are_counted() {
         (lie.status, lie.opcode) = (status, 1234);
         model::lie_received(&device, lie);
         (0..100).for_each(|_| pair.turn());
-        assert_eq!(downs(&pair), [DownReason::Died], "status {status}");
+        assert_eq!(downs(&pair), [DownReason::Abandoned], "status {status}");
         pair.a.core.slots.refill(true);
         assert_eq!((pair.a.core.slots.posted, pair.a.core.slots.promised), (32, 0));
     }
