@@ -95,7 +95,10 @@ fn without(profile: &str, word: &str) -> u64 {
         } else if line.starts_with("calls=") {
             is_call = true;
         } else if line.starts_with(|first: char| first.is_ascii_digit()) {
-            let count = line.split_whitespace().nth(1).and_then(|count| count.parse().ok());
+            let count = line
+                .split_whitespace()
+                .nth(1)
+                .and_then(|count| count.parse().ok());
             let count: u64 = count.unwrap_or(0);
             if !std::mem::take(&mut is_call) {
                 all += count;

@@ -69,8 +69,11 @@ turn() {
     figure ud.ucx.typical "$(word 3)"
     perftest ib_read_bw -s 1048576 -n 40 -u 18
     figure read_bw "$(mib 4)"
+    perftest ib_write_bw -s 1048576 -n 40 -u 18
+    figure write_bw "$(mib 4)"
+    # Where a packet takes the kernel's time, an end that polls takes it away: those of the tools sleep, too.
     for kind in $KINDS; do
-        ours $kind stream --sizes 1Mi --seconds 3
+        DOORBELL_WAIT=sleep ours $kind stream --sizes 1Mi --seconds 3
         figure $kind.doorbell.stream "$(scaled 16 1000000)"
     done
     other rc_verbs,ud_verbs:aux,self -t tag_bw -s 1048576 -n 40 -w 4
@@ -89,6 +92,11 @@ turn() {
     perftest ib_write_bw -s 8 -t 1 -Q 1 -n 2000 -u 18
     # Millions a second.
     figure write "$(awk '{ if ($5 > 0) print 1 / $5 }' <<< "$said")"
+    # The target of ours polls; so does a processor here.
+    in_shell_of_b "$on_b sh -c 'while :; do :; done' & polls=\$!"
+    perftest ib_write_bw -s 8 -t 1 -Q 1 -n 2000 -u 18
+    figure write_beside_polling "$(awk '{ if ($5 > 0) print 1 / $5 }' <<< "$said")"
+    in_shell_of_b 'kill $polls; wait $polls' > /dev/null 2>&1
     for kind in $KINDS; do
         said=$(timeout 100 doorbell onesided --rail $(rail_of rxe0 $kind) --size 64Ki --seconds 2 2>&1)
         grep -q '^ *put ' <<< "$said" || tail -n 4 <<< "$said"
