@@ -765,6 +765,10 @@ impl Core {
         // Perhaps something has ended meanwhile.
         self.reap();
         self.read_page(index);
+        self.release(index);
+        if self.pool.is_low() {
+            self.read_pages();
+        }
         self.try_accept(index, head, body)
     }
 
@@ -899,7 +903,7 @@ impl Core {
                 let is_up = link.state != State::Receiving;
                 self.under_way -= count;
                 if is_up {
-                    self.release(index);
+                    self.release_together(index);
                 } else {
                     self.proved(index);
                 }
@@ -921,13 +925,16 @@ impl Core {
         self.end(index, reason_of(status));
     }
 
-    /// Gives back what has ended and was taken; what waits for room goes on.
+    /// Gives back what has ended and was taken, together with others unless something needs it now.
     #[inline]
-    pub(crate) fn news(&mut self, index: u32) {
-        self.release(index);
+    pub(crate) fn release_together(&mut self, index: u32) {
+        let outbox = &self.peers[index as usize].outbox;
+        if self.pool.is_low() || outbox.as_ref().is_some_and(|outbox| outbox.is_pressed()) {
+            self.release(index);
+        }
     }
 
-    #[inline]
+    /// Gives back what has ended and was taken; what waits for room goes on.
     fn release(&mut self, index: u32) {
         let peer = &mut self.peers[index as usize];
         if let (Some(outbox), Some(link)) = (&mut peer.outbox, &peer.link) {
@@ -951,7 +958,7 @@ impl Core {
         }
         match link.read_page(accepted) {
             Ok(false) => {}
-            Ok(true) => self.release(index),
+            Ok(true) => self.release_together(index),
             Err(_) => {
                 self.drop_send(index, Drop::Page);
                 self.end(index, DownReason::Hostile);

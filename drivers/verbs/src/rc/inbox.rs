@@ -158,7 +158,7 @@ impl Core {
             return self.drop_send(index, Drop::Credit);
         };
         if is_news {
-            self.news(index);
+            self.release_together(index);
         }
         self.mark_owed(index);
         if head.flags.get() & CONTROLS != 0 {

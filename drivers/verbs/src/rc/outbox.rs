@@ -12,6 +12,8 @@ use crate::sys::{Place, Registered};
 
 /// The sends that are kept for one peer at most.
 pub(crate) const FRAMES: usize = 64;
+/// Sends that are given back together, where nothing waits for them.
+const TOGETHER: usize = 16;
 /// Sends without messages that are kept besides.
 const CONTROLS_MOST: usize = 8;
 
@@ -24,6 +26,8 @@ pub(crate) struct Pool {
     free: Vec<u32>,
     /// Those that messages leave.
     reserved: usize,
+    /// Half of all.
+    least: usize,
 }
 
 impl Pool {
@@ -36,6 +40,7 @@ impl Pool {
             slot,
             free: (0..slots as u32).rev().collect(),
             reserved: CONTROLS_MOST.min(slots / 16),
+            least: slots / 2,
         }
     }
 
@@ -46,6 +51,12 @@ impl Pool {
     #[cfg(test)]
     pub(crate) fn free(&self) -> usize {
         self.free.len()
+    }
+
+    /// Whether fewer than half of its slots are free.
+    #[inline]
+    pub(crate) fn is_low(&self) -> bool {
+        self.free.len() < self.least
     }
 
     fn bytes(&self) -> &RegionSlice {
@@ -108,6 +119,8 @@ pub(crate) struct Outbox {
     /// Messages accepted since the connection began, and of these those whose frames are gone.
     pub(crate) accepted: u64,
     gone: u64,
+    /// Of the sends that are kept, those with a body that lies elsewhere.
+    bodies: usize,
     /// Messages wait for windows that are not bound yet.
     pub(crate) is_held: bool,
 }
@@ -119,6 +132,7 @@ impl Outbox {
             posted: 0,
             accepted: 0,
             gone: 0,
+            bodies: 0,
             is_held: false,
         }
     }
@@ -127,6 +141,13 @@ impl Outbox {
     #[inline]
     pub(crate) fn waits(&self) -> bool {
         self.posted < self.frames.len()
+    }
+
+    /// Whether what has ended has to be given back now, and not with others: something waits, a body belongs to
+    /// somebody, or many are kept.
+    #[inline]
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.waits() || self.bodies > 0 || self.frames.len() >= TOGETHER
     }
 
     /// Sends that are kept: not posted, or not known to be taken.
@@ -172,7 +193,10 @@ impl Outbox {
             body.for_each_part(|part| at += bytes.write_shared(at, part));
         }
         frame.length = at - start;
-        frame.body = far;
+        if far.is_some() {
+            frame.body = far;
+            self.bodies += 1;
+        }
         frame.messages += 1;
         self.accepted += 1;
         Ok(())
@@ -260,6 +284,7 @@ impl Outbox {
             && self.gone + u64::from(frame.messages) <= consumed
         {
             self.gone += u64::from(frame.messages);
+            self.bodies -= usize::from(frame.body.is_some());
             pool.free.push(frame.slot);
             self.frames.pop_front();
             self.posted -= 1;
@@ -280,7 +305,7 @@ impl Outbox {
             });
             pool.free.push(frame.slot);
         }
-        (self.posted, self.accepted, self.gone) = (0, 0, 0);
+        (self.posted, self.accepted, self.gone, self.bodies) = (0, 0, 0, 0);
     }
 }
 
