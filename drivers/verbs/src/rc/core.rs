@@ -11,6 +11,7 @@ use doorbell_fabric::time::Time;
 use rustc_hash::FxHashMap;
 use zerocopy::little_endian::{U16, U32, U64};
 
+use super::destroyer::Destroyer;
 use super::device::{self, Device};
 use super::head::{HEAD, Head, LENGTH, PROOF};
 use super::hello::{FEWEST_CREDITS, Hello, Route};
@@ -288,6 +289,8 @@ pub(crate) struct Core {
     met: usize,
     /// Connections that are over, until all that was received is taken.
     pub(crate) leaving: Vec<Link>,
+    /// What destroys them then.
+    pub(crate) destroyer: Destroyer,
     /// Messages of former connections that are not known to be taken, by peers.
     retired: FxHashMap<u32, Vec<(u64, Vec<u8>)>>,
     pub(crate) by_pair: FxHashMap<u32, u32>,
@@ -367,6 +370,7 @@ impl Core {
         Ok(Self {
             peers: Vec::new(),
             leaving: Vec::new(),
+            destroyer: Destroyer::default(),
             met: 0,
             retired: FxHashMap::default(),
             by_pair: FxHashMap::default(),
@@ -1104,13 +1108,21 @@ impl Core {
     #[inline]
     pub(crate) fn received_all(&mut self) {
         if !self.leaving.is_empty() {
-            self.leaving.clear();
-            self.has_stale = true;
+            self.destroy_leaving();
         }
         self.slots.redeem(std::mem::take(&mut self.settling));
         if !self.ending.is_empty() {
             self.reap();
             self.finish_ending();
+        }
+    }
+
+    /// Has the queue pairs of connections that are over be destroyed.
+    #[cold]
+    pub(crate) fn destroy_leaving(&mut self) {
+        self.has_stale = true;
+        for link in self.leaving.drain(..) {
+            self.destroyer.take(link);
         }
     }
 

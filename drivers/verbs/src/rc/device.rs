@@ -80,7 +80,8 @@ impl Core {
     /// Lets go of everything that is the device's. Every peer is down then.
     pub(crate) fn leave(&mut self) {
         self.drop_all();
-        self.leaving.clear();
+        self.destroy_leaving();
+        self.destroyer.finish();
         self.inbox = Inbox::default();
         self.settling = 0;
         self.slots.release();
@@ -99,7 +100,8 @@ impl Core {
         for index in 0..self.peers.len() as u32 {
             self.fail_at_once(index);
         }
-        self.leaving.clear();
+        self.destroy_leaving();
+        self.destroyer.finish();
         self.inbox = Inbox::default();
         self.settling = 0;
         self.slots.release();

@@ -2,6 +2,7 @@
 
 mod connector;
 mod core;
+mod destroyer;
 mod device;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;

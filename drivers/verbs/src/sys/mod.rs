@@ -7,7 +7,16 @@ mod abi;
 mod header_tests;
 mod library;
 #[cfg(any(test, feature = "model"))]
-#[cfg_attr(not(test), allow(dead_code, unused_imports, clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+#[cfg_attr(
+    not(test),
+    allow(
+        dead_code,
+        unused_imports,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic
+    )
+)]
 pub(crate) mod model;
 pub(crate) mod numbers;
 mod objects;

@@ -306,7 +306,10 @@ impl Core {
         let Some(index) = found else { return false };
         // What has ended before may have found it out already.
         self.reap_one_sided();
-        let is_still = self.onesided.known(index as u32).is_some_and(|side| is_meant(side));
+        let is_still = self
+            .onesided
+            .known(index as u32)
+            .is_some_and(|side| is_meant(side));
         if is_still {
             self.renew_pair(index as u32, None);
         }

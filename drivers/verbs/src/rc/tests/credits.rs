@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use doorbell_fabric::event::{DownReason, EventKind};
 use doorbell_fabric::memory::MutLoan;
-use doorbell_fabric::message::{
-    Arrivals, Body, Inbound, Look, Message, OpError, OpId, PeerIndex, Watch,
-};
+use doorbell_fabric::message::{Arrivals, Body, Inbound, Look, Message, OpError, OpId, PeerIndex, Watch};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 

@@ -2,9 +2,7 @@
 
 use doorbell_fabric::event::{DownReason, EventKind, RailEvent, Scope};
 use doorbell_fabric::memory::Region;
-use doorbell_fabric::message::{
-    Access, Body, Exposure, Incarnation, Message, OpId, Refused, RemoteKey,
-};
+use doorbell_fabric::message::{Access, Body, Exposure, Incarnation, Message, OpId, Refused, RemoteKey};
 use doorbell_fabric::rail::Rail;
 use doorbell_sim::conformance::Pair;
 
@@ -284,7 +282,11 @@ fn queues_of_contact_that_fail_are_made_again_once_a_minute() {
         };
         fails(&mut pair);
         assert_eq!(count(&pair.a, "contact_renewed"), 1, "{about:?}");
-        assert_eq!((of_peer(&pair), of_rail(&pair)), (vec![], vec![]), "nothing else is");
+        assert_eq!(
+            (of_peer(&pair), of_rail(&pair)),
+            (vec![], vec![]),
+            "nothing else is"
+        );
         assert_eq!(model::outcome(&device).1, objects, "no more than before");
         assert_eq!(pair.a.address(), address);
         works(&mut pair);

@@ -224,6 +224,7 @@ fn every_step_of_connecting_that_is_refused_leaves_nothing() {
         pair.a.abandon(pair.to_b);
         pair.b().abandon(to_a);
         (0..100).for_each(|_| pair.turn());
+        pair.b().core.destroyer.finish();
         // The handle of a peer's port is kept.
         let objects = model::outcome(&device).1 - model::handles(&device);
         assert_eq!(objects, before, "objects are left behind {call}");

@@ -99,7 +99,7 @@ flaps() {
     at $1 bash -c "for turn in {1..25}; do ip link set $card down; sleep 0.2; ip link set $card up; sleep 0.2; done"
 }
 flap() {
-    loaded "$kind, flap" 50 0 udp
+    loaded "$kind, flap" 90 0 udp
     local host
     for host in a b; do
         flaps $host
