@@ -501,12 +501,11 @@ mod tests {
             assert_eq!(of(&there, pair.theirs, pair.ours), pair.loss, "{pair:?}");
         }
         // As good in every other respect: the addresses decide.
-        let [one, other] = [[v2("10.0.0.1", 24), v2("10.0.0.2", 24)]; 2];
-        let judged = judge(&one, &other[..]);
-        assert_eq!(of(&judged, 0, 1), Some(PairLoss::LaterPlaces));
-        let apart = [v2("10.0.0.1", 24), v1("10.0.0.9", 24), v2("10.0.0.2", 24)];
-        let judged = judge(&apart[1..], &[apart[0], apart[1], apart[2]]);
-        assert_eq!(of(&judged, 1, 2), Some(PairLoss::LaterPlaces));
+        let ours = [v2("10.1.0.1", 24), v2("10.2.0.1", 24)];
+        let theirs = [v2("10.2.0.9", 24), v2("10.1.0.9", 24)];
+        let judged = judge(&ours, &theirs);
+        assert_eq!((judged[0].ours, judged[0].theirs), (0, 1));
+        assert_eq!(of(&judged, 1, 0), Some(PairLoss::LargerAddresses));
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub trait Manage: Message {
         None
     }
 
-    /// Whether the connection to a peer is refused, here or there, because both ends choose different pairs of
+    /// Whether the connection to a peer is refused, here or there, because both choose different pairs of
     /// GIDs: the tables of both explain it.
     fn refuses_gids(&self, _: PeerIndex) -> bool {
         false

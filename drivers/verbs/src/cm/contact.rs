@@ -377,6 +377,14 @@ impl Contact {
         }
     }
 
+    /// Has a peer's calls judged by another pair of GIDs than its rail uses.
+    #[cfg(test)]
+    pub(crate) fn mistake_gids(&mut self, index: PeerIndex) {
+        if let Some(peer) = self.peer(index.0) {
+            peer.remote.gids.theirs.0[15] ^= 0x80;
+        }
+    }
+
     pub(super) fn peer(&mut self, index: u32) -> Option<&mut Peer> {
         self.peers.get_mut(index as usize)?.as_mut()
     }

@@ -180,6 +180,12 @@ impl Connector {
         self.mail.as_ref().map(|mail| mail.counts).unwrap_or_default()
     }
 
+    /// Has a peer's calls judged by another pair of GIDs than its way uses.
+    #[cfg(test)]
+    pub(crate) fn mistake_gids(&mut self, peer: PeerIndex) {
+        self.contact.mistake_gids(peer);
+    }
+
     /// What is known about the connection to a peer.
     pub(crate) fn note(&self, peer: PeerIndex) -> Note {
         self.notes.get(&peer.0).copied().unwrap_or_default()

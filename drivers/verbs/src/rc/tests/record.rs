@@ -1,18 +1,10 @@
 //! What a rail records and counts for the explanation of a failure.
 
-use std::time::Duration;
-
-use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::event::EventKind;
 use doorbell_fabric::gid;
 use doorbell_fabric::message::{Body, Message};
-use doorbell_fabric::rail::Rail;
-use doorbell_fabric::time::Time;
 
-use super::{connected, counts, device_of, rail, small};
-use crate::address::PortAddress;
-use crate::name::Service;
-use crate::rc::connector::KIND;
+use super::{RcRail, connected, counts, device_of, rail, small};
 use crate::rc::record::{DROPS, Drop, RECORDED};
 use crate::sys::model::{self, Fault};
 use crate::sys::numbers;
@@ -101,40 +93,30 @@ fn a_rail_keeps_256_events_and_counts_by_names_that_are_all_different() {
 
 #[test]
 fn ends_that_choose_different_gids_refuse_and_both_have_the_reason_and_their_table() {
-    let ((mut a, a_life), (mut b, b_life)) = (rail(small()), rail(small()));
-    // As `b` knows `a`: with a GID before the true one that `a` does not have any more.
-    let address = a.address();
-    let bytes = address.native_of(KIND).unwrap();
-    let mut known = PortAddress::parse(bytes, Service::Connections).unwrap();
-    let mut gone = known.gids[0];
-    gone.gid.0[15] ^= 0x80;
-    known.gids.insert(0, gone);
-    let known = RailAddress::native(KIND, known.to_bytes());
-    let to_b = a.open(&b.address(), b_life).unwrap();
-    let to_a = b.open(&known, a_life).unwrap();
-    a.send(to_b, b"hello", Body::Empty).unwrap();
-    let mut now = Time::ZERO;
-    while !(a.refuses_gids(to_b) && b.refuses_gids(to_a)) {
-        now += Duration::from_millis(1);
-        assert!(
-            now < Time::ZERO + Duration::from_secs(5),
-            "{:?}",
-            a.findings(to_b)
-        );
-        a.progress(now);
-        b.progress(now);
-    }
-    for (rail, peer, who) in [(&a, to_b, "refused by the peer: "), (&b, to_a, "refused here: ")] {
+    let mut pair = connected();
+    let (to_a, to_b) = (pair.to_a, pair.to_b);
+    // As if the table of `a` were another one by now, which `b` alone knows.
+    pair.b().connector.mistake_gids(to_a);
+    pair.a.abandon(to_b);
+    pair.until("the connection is over at both ends", |pair| {
+        let is_open = |rail: &RcRail, peer: u32| rail.core.is_up(peer);
+        !is_open(&pair.a, to_b.0) && !is_open(pair.b(), to_a.0)
+    });
+    pair.a.revive(to_b);
+    pair.until("both ends refuse", |pair| {
+        pair.a.refuses_gids(to_b) && pair.b().refuses_gids(to_a)
+    });
+    let table = |rail: &RcRail| gid::table(&rail.place().port.unwrap().gids);
+    let shown = |rail: &RcRail, peer, who: &str| {
         let findings = rail.findings(peer).unwrap();
-        let own = gid::table(&rail.place().port.unwrap().gids);
+        let own = format!("(this port's GIDs: {})", table(rail));
         assert!(
-            findings.starts_with(who) && findings.ends_with(&format!("(this port's GIDs: {own})")),
+            findings.starts_with(who) && findings.ends_with(&own),
             "{findings}"
         );
-        assert!(
-            rail.recent(peer, 16).iter().any(|line| line.contains(who)),
-            "{:?}",
-            rail.recent(peer, 16)
-        );
-    }
+        let recent = rail.recent(peer, 16);
+        assert!(recent.iter().any(|line| line.contains(who)), "{recent:?}");
+    };
+    shown(&pair.a, to_b, "refused by the peer: ");
+    shown(pair.b(), to_a, "refused here: ");
 }
