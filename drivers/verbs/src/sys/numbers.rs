@@ -50,9 +50,9 @@ numbers! {
     REMOTE_READ: c_int as IBV_ACCESS_REMOTE_READ = 4;
     REMOTE_ATOMIC: c_int as IBV_ACCESS_REMOTE_ATOMIC = 8;
     MW_BIND: c_int as IBV_ACCESS_MW_BIND = 16;
-    #[cfg(test)]
+    #[cfg(any(test, feature = "model"))]
     FORK_DISABLED: c_int as IBV_FORK_DISABLED = 0;
-    #[cfg(test)]
+    #[cfg(any(test, feature = "model"))]
     FORK_ENABLED: c_int as IBV_FORK_ENABLED = 1;
     FORK_UNNEEDED: c_int as IBV_FORK_UNNEEDED = 2;
     CAN_MW_TYPE_2B: c_uint as IBV_DEVICE_MEM_WINDOW_TYPE_2B = 1 << 24;
