@@ -124,8 +124,8 @@ fn ports<'a>(
     Some([ours.place.port.as_ref()?, theirs.place.port.as_ref()?])
 }
 
-/// Describes the pair of GIDs that a path uses, and why each pair that comes before it is not used; nothing for
-/// paths that do not lead over RDMA ports.
+/// Describes the pair of GIDs that a path uses, and why each pair that comes before it is not used; nothing
+/// for paths that do not lead over RDMA ports.
 pub fn gids(directory: &Directory, own: u32, to: (u32, u16), rail: &str) -> Vec<String> {
     let ports = ports(directory, own, to, rail);
     ports.map_or_else(Vec::new, |[ours, theirs]| explain(&ours.gids, &theirs.gids))

@@ -141,7 +141,7 @@ impl PollableNode for Field {
     }
 
     fn troubles(&self) -> Vec<String> {
-        troubles(self.node(), &self.paths)
+        troubles(self.node(), &self.paths, &self.ranks)
     }
 
     fn is_cut_off(&self) -> bool {
@@ -232,7 +232,7 @@ impl PollableNode for Gathering {
     }
 
     fn troubles(&self) -> Vec<String> {
-        troubles(self.attaching.ni().node(), &self.paths)
+        troubles(self.attaching.ni().node(), &self.paths, &self.ranks)
     }
 
     fn is_cut_off(&self) -> bool {

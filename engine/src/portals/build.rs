@@ -158,7 +158,7 @@ pub(crate) fn build(
         remote,
         |job| {
             let (rank, size) = (job.rank(), job.size());
-            let ranks = Ranks::of(job.directory().rank_infos());
+            let ranks = Ranks::of_job(job.directory(), rank);
             let me = ranks.process(rank).ok_or(Error::NoSuchRank { rank, size })?;
             let node = node(job.config(), me)?;
             let paths = Vec::new();

@@ -14,6 +14,7 @@ use doorbell_job::error::Error;
 use doorbell_job::meet::{RailEntry, RankInfo};
 use doorbell_job::path_report;
 use doorbell_job::rails::{AnyRail, Manage as _};
+use doorbell_job::ranks::Directory;
 use doorbell_job::wait::PollableNode;
 use doorbell_pml::RailId;
 use rustix::fd::BorrowedFd;
@@ -41,6 +42,8 @@ pub(crate) struct PortalsNode {
 pub(crate) struct Ranks {
     pub(crate) table: Vec<Process>,
     numbers: HashMap<Process, u32>,
+    /// What the ranks have published, and which of them this one is.
+    published: Option<(Directory, u32)>,
 }
 
 impl Ranks {
@@ -55,7 +58,25 @@ impl Ranks {
         });
         let table: Vec<Process> = table.collect();
         let numbers = table.iter().copied().zip(0..).collect();
-        Self { table, numbers }
+        Self {
+            table,
+            numbers,
+            published: None,
+        }
+    }
+
+    /// The ranks of a job, of which this process is rank `own`.
+    pub(crate) fn of_job(directory: &Directory, own: u32) -> Self {
+        Self {
+            published: Some((directory.clone(), own)),
+            ..Self::of(directory.rank_infos())
+        }
+    }
+
+    /// Both tables of GIDs, where a rail refuses a rank because both ends choose different pairs.
+    fn gid_tables(&self, rank: u32, path: &PeerPath, rail: &AnyRail) -> Option<String> {
+        let (directory, own) = self.published.as_ref().filter(|_| rail.refuses_gids(path.peer))?;
+        connect::gid_tables(directory, *own, (rank, path.other), rail.name().as_str())
     }
 
     pub(crate) fn process(&self, rank: u32) -> Option<Process> {
@@ -178,7 +199,7 @@ impl PollableNode for PortalsNode {
     }
 
     fn troubles(&self) -> Vec<String> {
-        troubles(&self.node, &self.paths)
+        troubles(&self.node, &self.paths, &self.ranks)
     }
 
     fn is_cut_off(&self) -> bool {
@@ -213,10 +234,9 @@ impl PortalsNode {
 }
 
 /// Describes the peers whose rails have trouble.
-pub(crate) fn troubles(node: &ni::Node<AnyRail>, paths: &[Vec<PeerPath>]) -> Vec<String> {
-    let ranks = (0..).zip(paths);
-    ranks
-        .filter_map(|(rank, paths)| trouble(node, rank, paths))
+pub(crate) fn troubles(node: &ni::Node<AnyRail>, paths: &[Vec<PeerPath>], ranks: &Ranks) -> Vec<String> {
+    let each = (0..).zip(paths);
+    each.filter_map(|(rank, paths)| trouble(node, (rank, ranks), paths))
         .take(EXPLAINED)
         .collect()
 }
@@ -234,7 +254,7 @@ pub(crate) fn is_cut_off(node: &ni::Node<AnyRail>, paths: &[Vec<PeerPath>]) -> b
 }
 
 /// Describes trouble that the rails to a rank report.
-fn trouble(node: &ni::Node<AnyRail>, rank: u32, paths: &[PeerPath]) -> Option<String> {
+fn trouble(node: &ni::Node<AnyRail>, (rank, ranks): (u32, &Ranks), paths: &[PeerPath]) -> Option<String> {
     let lines = paths.iter().filter_map(|path| {
         let rail = node.rail(ni::RailId(path.rail.0))?;
         let report = rail.report(path.peer);
@@ -243,7 +263,8 @@ fn trouble(node: &ni::Node<AnyRail>, rank: u32, paths: &[PeerPath]) -> Option<St
         let facts = (down || trouble.is_some())
             .then(|| path_report::facts(&report))
             .flatten();
-        let words: Vec<String> = facts.into_iter().chain(trouble).collect();
+        let tables = ranks.gid_tables(rank, path, rail);
+        let words: Vec<String> = facts.into_iter().chain(trouble).chain(tables).collect();
         (!words.is_empty()).then(|| format!("{}: {}", rail.name(), words.join("; ")))
     });
     let lines: Vec<String> = lines.collect();
