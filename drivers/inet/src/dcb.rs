@@ -4,7 +4,7 @@
 //! ```text
 //!   RTM_GETDCB: family, command, padding ─ attributes: the interface's name
 //!   reply:      the same, and
-//!               DCB_ATTR_IEEE { IEEE_PFC: ieee_pfc; APP_TABLE { dcb_app … }; APP_TRUST_TABLE { selector … } }
+//!               DCB_ATTR_IEEE { PFC: ieee_pfc; APP_TABLE { dcb_app … }; APP_TRUST_TABLE { selector … } }
 //!               DCB_ATTR_PFC_CFG { one byte for each priority }       (CEE, which older drivers answer)
 //! ```
 //!

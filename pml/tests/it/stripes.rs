@@ -93,8 +93,8 @@ fn a_much_slower_way_is_no_brake() {
     assert!(together >= 0.97 * alone, "{together:.3e} against {alone:.3e}");
 }
 
-/// Rails of one port, as of reliable connections and of datagrams: its bandwidth counts once, so no message is
-/// striped over both. (The planes of this network have a bandwidth each.)
+/// Rails of one port, as of reliable connections and of datagrams: its bandwidth counts once, so no message
+/// is striped over both. (The planes of this network have a bandwidth each.)
 #[test]
 fn two_ways_of_one_port_are_not_striped_over() {
     let carries = |planes: usize, port: u32| {

@@ -1,5 +1,5 @@
-//! Signs of loss, and what keeps packets from being lost for want of room. All of it is notes: the rail repeats
-//! what is lost.
+//! Signs of loss, and what keeps packets from being lost for want of room. All of it is notes: the rail
+//! repeats what is lost.
 
 use doorbell_fabric::gid::Link as LinkLayer;
 use doorbell_inet::FlowControl;

@@ -4,7 +4,8 @@
 //! ```text
 //!   library ─ module ─ device ─ provider ─ namespace ─ device-file ─ cgroup     machine.rs
 //!     ─ open ─ port ─ partition ─ gid ─ mtu ─ memlock ─ fork                    port.rs
-//!     ─ queues ─ windows ─ frames ─ connection ─ firewall                       live.rs, windows.rs, connections.rs
+//!     ─ queues ─ windows ─ frames ─ connection                   live.rs, windows.rs, connections.rs
+//!     ─ firewall                                                                live.rs
 //!     ─ loss ─ flow control ─ q-keys ─ peer                                     flow.rs, peer.rs
 //! ```
 //!

@@ -1,4 +1,5 @@
-//! What memory windows of the port are worth, tried on the port itself: exposed memory is as safe as they are.
+//! What memory windows of the port are worth, tried on the port itself: exposed memory is as safe as they
+//! are.
 
 use doorbell_fabric::error::RailError;
 use doorbell_verbs::{RcRail, VerbsConfig, WindowFacts};
