@@ -22,6 +22,7 @@
 //! | `neighbour` | whether a call of the kernel would wait for a peer's hardware address |
 //! | `source` | where a datagram comes from |
 //! | `ways` | address handles of peers |
+//! | `paths` | paths of an InfiniBand subnet to peers |
 //! | `watch` | the device and the port of a rail, looked after while it is open |
 //! | `ud` | datagrams |
 //! | `subnet` | requests to the administration of a subnet, through libibumad |
@@ -45,6 +46,7 @@ pub mod model;
 mod name;
 mod nearest;
 mod neighbour;
+mod paths;
 mod ports;
 mod rc;
 mod source;

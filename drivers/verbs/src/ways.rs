@@ -6,12 +6,15 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use doorbell_fabric::gid::Link;
 use doorbell_fabric::time::Time;
 use rustc_hash::FxHashMap;
 
 use crate::gid::{self, Gid, GidPair, Published};
 use crate::neighbour::Neighbours;
+use crate::paths::{Ends, Path, Paths, Wanted};
 use crate::ports::{Port, ip_of};
+use crate::subnet::PathRecord;
 use crate::sys::{AddressHandle, AhAttr, Domain};
 
 /// How often a peer without a way is looked at again.
@@ -53,6 +56,8 @@ pub(crate) struct Ways {
     domain: Option<Arc<Domain>>,
     neighbours: Neighbours,
     retired: Vec<(Time, AddressHandle)>,
+    /// Paths to peers, on InfiniBand.
+    paths: Option<Paths>,
     /// Handles that may still be made in this pass, and whether ways are left for the next one.
     left: usize,
     is_behind: bool,
@@ -79,6 +84,7 @@ impl Ways {
             domain: Some(Arc::clone(domain)),
             neighbours: Neighbours::watch(port),
             retired: Vec::new(),
+            paths: paths(domain, port, marks),
             left: HANDLES,
             is_behind: false,
             marks,
@@ -89,6 +95,41 @@ impl Ways {
     /// What we have published.
     pub(crate) fn own(&self) -> &[Published] {
         &self.own
+    }
+
+    /// The path to a peer, on InfiniBand, once it is known.
+    pub(crate) fn path(&self, peer: u32) -> Option<&Path> {
+        self.paths.as_ref()?.get(peer)
+    }
+
+    /// Why paths are assumed, on InfiniBand, where nothing answers requests for them.
+    pub(crate) fn reason_of_assumption(&self) -> Option<&str> {
+        self.paths.as_ref()?.reason()
+    }
+
+    /// Takes a path that the resolver of addresses gave.
+    pub(crate) fn give_path(&mut self, record: PathRecord) {
+        if let Some(paths) = &mut self.paths {
+            paths.give(record);
+        }
+    }
+
+    /// The next peer whose path has become known, with the code of its MTU, where it has one.
+    pub(crate) fn next_path(&mut self) -> Option<(u32, Option<u8>)> {
+        let paths = self.paths.as_mut()?;
+        let peer = paths.news()?;
+        if let Some(way) = self.list.get_mut(&peer).filter(|way| !way.is_made) {
+            way.asked = Time::ZERO;
+            self.is_behind = true;
+        }
+        Some((peer, paths.get(peer).and_then(|path| path.mtu)))
+    }
+
+    /// Has something else answer requests for paths.
+    #[cfg(test)]
+    pub(crate) fn set_administration(&mut self, administration: Box<dyn crate::paths::Administration>) {
+        let partition = 0xffff;
+        self.paths = Some(Paths::new(Ok(administration), partition, self.marks.service_level));
     }
 
     /// Readable when the kernel knows another neighbour.
@@ -130,6 +171,9 @@ impl Ways {
     /// Removes a peer.
     pub(crate) fn remove(&mut self, peer: u32, now: Time, tx: &mut impl SendsBy) {
         self.list.remove(&peer);
+        if let Some(paths) = &mut self.paths {
+            paths.remove(peer);
+        }
         self.retire(peer, None, now, tx);
     }
 
@@ -140,15 +184,31 @@ impl Ways {
 
     /// Every way may be another one: they are made again, one after the other.
     pub(crate) fn doubt(&mut self) {
+        if let Some(paths) = &mut self.paths {
+            paths.doubt();
+        }
         self.list
             .values_mut()
             .for_each(|way| (way.is_made, way.asked) = (false, Time::ZERO));
     }
 
     /// A pass begins: a few handles may be made in it. Whether ways were left by the last one.
-    pub(crate) fn begin_pass(&mut self) -> bool {
+    pub(crate) fn begin_pass(&mut self, now: Time) -> bool {
         self.left = HANDLES;
+        if let Some(paths) = &mut self.paths {
+            paths.look(now);
+        }
         self.is_behind
+    }
+
+    /// A peer does not answer over its path.
+    pub(crate) fn distrust(&mut self, peer: u32) {
+        let is_given = |paths: &mut Paths| paths.distrust(peer);
+        if self.paths.as_mut().is_some_and(is_given)
+            && let Some(way) = self.list.get_mut(&peer)
+        {
+            (way.is_made, way.asked) = (false, Time::ZERO);
+        }
     }
 
     /// Whether ways were left for the next pass.
@@ -183,6 +243,20 @@ impl Ways {
         };
         way.asked = now;
         let ip = way.ip();
+        let ends = Ends {
+            lid: way.lid,
+            ours: way.gids.ours,
+            theirs: way.gids.theirs,
+        };
+        let wanted = self.paths.as_mut();
+        match wanted.map(|paths| paths.want(peer, ends, now, &mut self.left)) {
+            None | Some(Wanted::Known) => {}
+            Some(Wanted::Requested) => return,
+            Some(Wanted::Later) => {
+                (way.asked, self.is_behind) = (Time::ZERO, true);
+                return;
+            }
+        }
         let Some(attributes) = self.attributes(peer, port) else {
             return;
         };
@@ -202,7 +276,12 @@ impl Ways {
         let way = self.list.get(&peer)?;
         let mut to = AhAttr::zeroed();
         (to.dlid, to.sl, to.port_num) = (way.lid, self.marks.service_level, port.number);
-        if port.needs_route() && way.gids.theirs != Gid([0; 16]) {
+        let path = self.path(peer);
+        let is_routed = path.is_some_and(|path| path.hops > 1);
+        if let Some(path) = path {
+            (to.dlid, to.sl, to.static_rate) = (path.lid, path.service_level, path.rate);
+        }
+        if (port.needs_route() || is_routed) && way.gids.theirs != Gid([0; 16]) {
             let ours = (way.gids.ours, way.gids.kind);
             let mut usable = port.gids.usable.iter();
             let entry = usable.find(|entry| (entry.published.gid, entry.published.kind) == ours)?;
@@ -211,6 +290,10 @@ impl Ways {
             to.grh.sgid_index = entry.index;
             to.grh.hop_limit = HOPS;
             to.grh.traffic_class = self.marks.traffic_class;
+            if let Some(path) = path.filter(|_| is_routed) {
+                (to.grh.hop_limit, to.grh.flow_label) = (path.hops, path.flow_label);
+                to.grh.traffic_class = path.traffic_class;
+            }
         }
         Some(to)
     }
@@ -221,6 +304,20 @@ impl Ways {
         self.retired.clear();
         self.domain = None;
     }
+}
+
+/// What finds paths from a port of InfiniBand.
+fn paths(domain: &Domain, port: &Port, marks: Marks) -> Option<Paths> {
+    if port.link != Link::InfiniBand {
+        return None;
+    }
+    let (_, partition) = port.partition.unwrap_or_default();
+    Some(Paths::of_port(
+        domain.device(),
+        port.number,
+        partition,
+        marks.service_level,
+    ))
 }
 
 /// The GIDs that a port publishes.

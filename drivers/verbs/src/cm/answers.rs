@@ -121,7 +121,8 @@ impl Contact {
         way.effort.passed = [false; 2];
         way.effort.due = Time::NEVER;
         (*way.phase, *way.refusal) = (Phase::Making, None);
-        way.effort.offer = way.effort.most.min(port);
+        let path = way.path.unwrap_or(port);
+        way.effort.offer = way.effort.most.min(port).min(path);
         let attempt = way.attempt;
         self.events.push_back(Event::Make(attempt));
     }
@@ -171,6 +172,7 @@ impl Contact {
         *way.phase = Phase::Up;
         way.effort.due = Time::NEVER;
         let mtu = way.effort.agreed();
+        let port = way.path.map_or(port, |path| path.min(port));
         let expected = way.effort.theirs.map_or(port, |theirs| theirs.port.min(port));
         let event = Event::Up {
             attempt: way.attempt,

@@ -352,17 +352,42 @@ impl Contact {
         self.now = now;
         self.mtu = mtu;
         for index in 0..self.peers.len() as u32 {
-            let effort = self.peer(index).and_then(|peer| peer.effort.as_ref());
-            let is_less = effort.is_some_and(|effort| effort.agreed() > mtu);
-            match self.phase(index) {
-                Phase::Down | Phase::Resting => {}
-                _ if !is_less => {}
-                Phase::Up => {
-                    self.finish(index, Some(DownReason::Abandoned), Farewell::Abandoned);
-                    self.call(PeerIndex(index), now);
+            self.lessen(index, mtu);
+        }
+    }
+
+    /// The path to a peer is known, and what it carries: a connection with a greater MTU is made again.
+    pub(crate) fn set_path(&mut self, peer: PeerIndex, mtu: Option<Mtu>, now: Time) {
+        self.now = now;
+        if let Some(peer) = self.peer(peer.0) {
+            peer.remote.path = mtu;
+        }
+        if let Some(mtu) = mtu {
+            self.lessen(peer.0, mtu);
+        }
+    }
+
+    /// No more passes to a peer than this.
+    fn lessen(&mut self, index: u32, mtu: Mtu) {
+        let now = self.now;
+        let effort = self.peer(index).and_then(|peer| peer.effort.as_ref());
+        let Some(effort) = effort.filter(|effort| effort.agreed() > mtu) else {
+            return;
+        };
+        let offer = effort.offer.min(mtu);
+        match self.phase(index) {
+            Phase::Down | Phase::Resting => {}
+            // Nothing was offered yet.
+            Phase::Making => {
+                if let Some(effort) = self.peer(index).and_then(|peer| peer.effort.as_mut()) {
+                    effort.offer = offer;
                 }
-                _ => self.renew(index),
             }
+            Phase::Up => {
+                self.finish(index, Some(DownReason::Abandoned), Farewell::Abandoned);
+                self.call(PeerIndex(index), now);
+            }
+            _ => self.renew(index),
         }
     }
 

@@ -20,8 +20,9 @@ pub(crate) use crate::source::{From, Source};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Remote {
     pub(crate) link: Link,
-    /// The MTU of its port, when it was opened there.
+    /// The MTU of its port, when it was opened there; and that of the path to it, where one is known.
     pub(crate) mtu: Mtu,
+    pub(crate) path: Option<Mtu>,
     pub(crate) lid: u16,
     pub(crate) partition: u16,
     /// The queue pair of contact, and its Q_Key.
@@ -42,6 +43,7 @@ impl Remote {
         Self {
             link: to.link,
             mtu,
+            path: None,
             lid: to.lid,
             partition: to.partition,
             pair: to.pairs[0],
@@ -220,6 +222,8 @@ pub(crate) struct UnderWay<'a> {
     pub(crate) attempt: Attempt,
     pub(crate) life: Life,
     pub(crate) gids: GidPair,
+    /// What the path to the peer carries, where that is known.
+    pub(crate) path: Option<Mtu>,
     pub(crate) phase: &'a mut Phase,
     pub(crate) used: &'a mut bool,
     pub(crate) refusal: &'a mut Option<Refusal>,
@@ -271,6 +275,7 @@ impl Peer {
             },
             life: self.ours.life(self.theirs),
             gids: self.remote.gids,
+            path: self.remote.path,
             phase: &mut self.phase,
             used: &mut self.used,
             refusal: &mut self.refusal,

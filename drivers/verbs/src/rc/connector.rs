@@ -30,6 +30,7 @@ use crate::cm::{
 };
 use crate::name::Service;
 use crate::ports::Port;
+use crate::subnet::PathRecord;
 use crate::sys::{AhAttr, Channel, Domain};
 use crate::watch::Changes;
 use crate::ways::{Marks, Ways};
@@ -272,6 +273,17 @@ impl Connector {
         }
     }
 
+    /// Takes a path that the resolver of addresses gave.
+    pub(crate) fn give_path(&mut self, record: PathRecord) {
+        self.ways.give_path(record);
+    }
+
+    /// Has something else answer requests for paths.
+    #[cfg(test)]
+    pub(crate) fn set_administration(&mut self, administration: Box<dyn crate::paths::Administration>) {
+        self.ways.set_administration(administration);
+    }
+
     /// The ways to peers.
     pub(crate) fn ways(&self) -> &Ways {
         &self.ways
@@ -317,11 +329,12 @@ impl Connector {
         let contact = &mut self.contact;
         let Some(mail) = &mut self.mail else { return };
         mail.receive(|from, bytes| contact.receive(from, bytes, now));
-        if self.ways.begin_pass() || now >= self.next_look {
+        if self.ways.begin_pass(now) || now >= self.next_look {
             self.next_look = now + LOOK;
             mail.mend(&self.port);
             self.ways.look(now, &self.port, mail);
         }
+        self.take_paths(now);
         self.contact.tick(now);
         self.act(core, now);
         self.send(now);
@@ -338,6 +351,9 @@ impl Connector {
     /// Reports to contact what has become of connections.
     fn report(&mut self, core: &mut Core, now: Time) {
         while let Some((peer, reason)) = core.ended.pop_front() {
+            if reason == DownReason::Silent {
+                self.ways.distrust(peer);
+            }
             if let Some(attempt) = self.attempts.remove(&peer) {
                 self.contact.died(attempt, reason, now);
             }
@@ -438,9 +454,31 @@ impl Connector {
         self.attempts.get(&attempt.peer.0) == Some(&attempt)
     }
 
+    /// Begins to look for the way to a peer, if that is not done yet.
+    fn reach(&mut self, peer: PeerIndex, now: Time) {
+        let Some(mail) = &mut self.mail else { return };
+        if !self.ways.is_known(peer.0)
+            && let Some(to) = self.contact.remote_of(peer)
+        {
+            self.ways.add(peer.0, to.lid, to.gids);
+            self.ways.make(peer.0, now, &self.port, mail);
+        }
+    }
+
+    /// What paths carry is offered to peers.
+    fn take_paths(&mut self, now: Time) {
+        while let Some((peer, mtu)) = self.ways.next_path() {
+            let mtu = mtu.and_then(Mtu::of);
+            self.contact.set_path(PeerIndex(peer), mtu, now);
+        }
+    }
+
     /// Makes our end.
     fn make(&mut self, core: &mut Core, attempt: Attempt, now: Time) {
         core.record(Some(attempt.peer.0), Recorded::Making);
+        // Before something is offered.
+        self.reach(attempt.peer, now);
+        self.take_paths(now);
         let pair = self.mail.as_ref().map_or(self.pair, |mail| mail.numbers().0);
         let moved = if pair == self.pair { 0 } else { pair };
         let hello = core.prepare(attempt.peer.0).ok();
@@ -532,18 +570,13 @@ impl Connector {
     /// Sends the frames of contact.
     fn send(&mut self, now: Time) {
         let mut bytes = [0; LONGEST];
-        let Some(mail) = &mut self.mail else { return };
-        while mail.has_room()
+        while self.mail.as_mut().is_some_and(Mail::has_room)
             && let Some((peer, length)) = self.contact.next_frame(&mut bytes)
         {
-            let Some(to) = self.contact.remote_of(peer) else {
-                continue;
-            };
-            if !self.ways.is_known(peer.0) {
-                self.ways.add(peer.0, to.lid, to.gids);
-                self.ways.make(peer.0, now, &self.port, mail);
+            self.reach(peer, now);
+            if let (Some(mail), Some(to)) = (&mut self.mail, self.contact.remote_of(peer)) {
+                mail.send(peer.0, (to.pair, to.key), &bytes[..length]);
             }
-            mail.send(peer.0, (to.pair, to.key), &bytes[..length]);
         }
     }
 }

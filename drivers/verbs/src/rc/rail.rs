@@ -30,7 +30,9 @@ use crate::cm::Refusal;
 use crate::config::VerbsConfig;
 use crate::discover;
 use crate::error::VerbsError;
+use crate::paths::Origin;
 use crate::ports::Port;
+use crate::subnet::PathRecord;
 use crate::sys::{AhAttr, Channel, Domain};
 use crate::ud::ESTIMATE;
 use crate::ud::open::{Source, find};
@@ -53,6 +55,8 @@ pub struct RcRail {
     pub(crate) watch: PortWatch,
     /// Readable when there is something to do.
     wake: OwnedFd,
+    /// The service level that is set.
+    service_level: u8,
     /// When its queues were made again.
     renewed: Option<Time>,
     /// Why it has ended, where it was not the device.
@@ -126,6 +130,7 @@ impl RcRail {
             connector,
             watch,
             wake,
+            service_level: config.service_level,
             renewed: None,
             ended: None,
             is_over: false,
@@ -175,12 +180,32 @@ impl RcRail {
             .map(|own| format!("{} ({})", own.gid, own.kind))
             .collect();
         let (_, partition) = self.watch.partition();
-        format!(
+        let mut described = format!(
             "{}, reliable connections, MTU of {} bytes, partition {partition:#06x}, GIDs {}",
             port.link.name(),
             port.mtu().unwrap_or(0),
             gids.join(", ")
-        )
+        );
+        if let Some(reason) = self.connector.ways().reason_of_assumption() {
+            described.push_str(&format!(
+                ", paths assumed (the LID with service level {}, the port's MTU): {reason}",
+                self.service_level
+            ));
+        }
+        described
+    }
+
+    /// Takes a path to a peer's port that the resolver of addresses gave. It is used where it leads to a port
+    /// in the rail's partition, for peers with which nothing was exchanged yet; elsewhere than on InfiniBand
+    /// it means nothing.
+    pub fn give_path(&mut self, record: &PathRecord) {
+        self.connector.give_path(*record);
+    }
+
+    /// Returns the path to a peer on InfiniBand, once there is one: what it is, and where it comes from.
+    #[must_use]
+    pub fn path(&self, peer: PeerIndex) -> Option<String> {
+        self.connector.ways().path(peer.0).map(ToString::to_string)
     }
 
     /// Why no frame passes, and what to do, where that is known.
@@ -219,7 +244,12 @@ impl RcRail {
             }
             return Some(format!("{who}: {refusal}"));
         }
-        note.diagnosis.map(|diagnosis| diagnosis.to_string())
+        let diagnosis = note.diagnosis.map(|diagnosis| diagnosis.to_string());
+        diagnosis.or_else(|| {
+            let path = self.connector.ways().path(peer.0);
+            let path = path.filter(|path| matches!(path.origin, Origin::Assumption(_)));
+            path.map(|path| format!("its path is {path}"))
+        })
     }
 
     /// Returns the last `most` notable events on the path to a peer and of the rail itself, one line each,

@@ -35,6 +35,8 @@ pub(crate) struct Spec {
     pub(crate) state: c_int,
     pub(crate) mtu: c_int,
     pub(crate) transport: c_int,
+    /// The LID of its port, which is one of InfiniBand then; 0 on Ethernet.
+    pub(crate) lid: u16,
     /// The keys of its table of partitions; 0 where there is none.
     pub(crate) partitions: Vec<u16>,
     pub(crate) limits: Limits,
@@ -92,6 +94,7 @@ impl Spec {
             state: numbers::PORT_ACTIVE,
             mtu: 3,
             transport: numbers::TRANSPORT_IB,
+            lid: 0,
             partitions: vec![0xffff],
             limits: Limits::default(),
             windows: Windows::Unchecked,
@@ -133,6 +136,19 @@ struct Dev {
     random: Option<doorbell_testing::random::Random>,
 }
 
+impl Dev {
+    /// Whether a path ends at its port.
+    fn is_at(&self, to: &AhAttr) -> bool {
+        match to.dlid {
+            0 => {
+                let mut own = self.spec.addresses.iter();
+                own.any(|address| gid_of(*address) == to.grh.dgid.0)
+            }
+            lid => lid == self.spec.lid,
+        }
+    }
+}
+
 /// A queue pair's requests.
 struct Pair {
     device: String,
@@ -164,7 +180,7 @@ struct World {
     devices: Vec<Dev>,
     pairs: HashMap<usize, Pair>,
     queues: HashMap<usize, Queue>,
-    handles: HashMap<usize, ([u8; 16], u8, String)>,
+    handles: HashMap<usize, (AhAttr, String)>,
     signals: HashMap<usize, VecDeque<usize>>,
     shared: HashMap<usize, reliable::Shared>,
     memory: HashMap<u32, reliable::Memory>,
@@ -356,6 +372,12 @@ pub(crate) fn mute(name: &str, is_mute: bool) {
     world().device(name).is_mute = is_mute;
 }
 
+/// The event of a port that has another LID.
+const LID_CHANGE: c_int = 11;
+
+/// The link layer of InfiniBand.
+const INFINIBAND: u8 = 1;
+
 /// How long the kernel takes for a call with a neighbour that it knows, and with one that does not answer.
 const A_CALL: Duration = Duration::from_micros(500);
 const SILENCE: Duration = Duration::from_millis(1200);
@@ -371,6 +393,26 @@ pub(crate) fn raise_port(name: &str, event: c_int) {
     let device = world.device(name);
     device.events.push_back((event, 1));
     signal(device.async_fd);
+}
+
+/// Gives a port another LID, and raises the event that reports it.
+pub(crate) fn set_lid(name: &str, lid: u16) {
+    world().device(name).spec.lid = lid;
+    raise_port(name, LID_CHANGE);
+}
+
+/// Where queue pairs of connections and address handles of a device lead: LID, service level, rate; and the
+/// path MTU of the former, which is 0 of the latter.
+pub(crate) fn paths_in_use(name: &str) -> Vec<(u16, u8, u8, c_int)> {
+    let world = world();
+    let path = |to: &AhAttr, mtu: c_int| (to.dlid, to.sl, to.static_rate, mtu);
+    let handles = world.handles.values().filter(|(_, device)| device == name);
+    let mut all: Vec<_> = handles.map(|(to, _)| path(to, 0)).collect();
+    let pairs = world.pairs.values().filter(|pair| pair.device == name);
+    let halves = pairs.filter_map(|pair| pair.reliable.as_ref());
+    all.extend(halves.map(|half| path(&half.to, half.mtu)));
+    all.sort_unstable();
+    all
 }
 
 /// Raises an event that names nothing.
@@ -496,7 +538,7 @@ pub(crate) fn first_refused(name: &str) -> Option<&'static str> {
 /// How many address handles of a device there are.
 pub(crate) fn handles(name: &str) -> i64 {
     let world = world();
-    let of_device = world.handles.values().filter(|(.., device)| device == name);
+    let of_device = world.handles.values().filter(|(_, device)| device == name);
     of_device.count() as i64
 }
 
@@ -803,7 +845,11 @@ unsafe extern "C" fn query_port(context: *mut Context, port: u8, attributes: *mu
         (*attributes).gid_tbl_len = spec.limits.gids;
         (*attributes).pkey_tbl_len = spec.partitions.len() as u16;
         (*attributes).max_msg_sz = spec.limits.max_msg_sz;
-        (*attributes).link_layer = numbers::LINK_LAYER_ETHERNET;
+        (*attributes).lid = spec.lid;
+        (*attributes).link_layer = match spec.lid {
+            0 => numbers::LINK_LAYER_ETHERNET,
+            _ => INFINIBAND,
+        };
     }
     0
 }
@@ -845,14 +891,15 @@ unsafe extern "C" fn query_gid_table(
     // SAFETY: a context of the model, and `most` entries of the caller's.
     unsafe {
         let mut world = world();
-        let addresses = world.device(&name_of(context)).spec.addresses.clone();
+        let spec = &world.device(&name_of(context)).spec;
+        let (addresses, is_infiniband) = (spec.addresses.clone(), spec.lid != 0);
         for (index, address) in addresses.iter().enumerate().take(most) {
             *entries.add(index) = GidEntry {
                 gid: RawGid(gid_of(*address)),
                 gid_index: index as u32,
                 port_num: 1,
-                gid_type: numbers::GID_ROCE_V2,
-                ndev_ifindex: 1,
+                gid_type: if is_infiniband { 0 } else { numbers::GID_ROCE_V2 },
+                ndev_ifindex: u32::from(!is_infiniband),
             };
         }
         addresses.len().min(most) as isize
@@ -1180,7 +1227,7 @@ unsafe extern "C" fn create_ah(pd: *mut Pd, attributes: *mut AhAttr) -> *mut Ah 
         let ah = Box::into_raw(Box::new(ah));
         world
             .handles
-            .insert(ah as usize, (to.dgid.0, to.sgid_index, name));
+            .insert(ah as usize, (*attributes, name));
         ah
     }
 }
@@ -1262,9 +1309,10 @@ unsafe fn send(world: &mut World, at: usize, request: &SendWr) {
         world.complete(send, done);
     }
     let handle = std::ptr::with_exposed_provenance::<Ah>(request.first[0] as usize) as usize;
-    let Some((gid, index, _)) = world.handles.get(&handle).cloned() else {
+    let Some((to_port, _)) = world.handles.get(&handle).cloned() else {
         return;
     };
+    let index = to_port.grh.sgid_index;
     let (to, key) = (request.first[1] as u32, (request.first[1] >> 32) as u32);
     let own = world
         .device(&device)
@@ -1273,7 +1321,7 @@ unsafe fn send(world: &mut World, at: usize, request: &SendWr) {
         .get(usize::from(index))
         .copied();
     let up = |dev: &Dev| dev.spec.state == numbers::PORT_ACTIVE;
-    let holds = |dev: &&Dev| dev.spec.addresses.iter().any(|address| gid_of(*address) == gid) && up(dev);
+    let holds = |dev: &&Dev| dev.is_at(&to_port) && up(dev);
     let peer = world
         .devices
         .iter()
@@ -1283,6 +1331,7 @@ unsafe fn send(world: &mut World, at: usize, request: &SendWr) {
         return;
     };
     let dev = world.device(&device);
+    let own_lid = dev.spec.lid;
     if bytes.len() > 128 << mtu || !up(dev) || dev.is_mute {
         return;
     }
@@ -1309,5 +1358,8 @@ unsafe fn send(world: &mut World, at: usize, request: &SendWr) {
     let mut arrived = Wc::zeroed();
     (arrived.wr_id, arrived.opcode, arrived.byte_len) = (id, numbers::WC_RECV, whole.len() as u32);
     (arrived.qp_num, arrived.src_qp, arrived.wc_flags) = (their_number, number, numbers::WC_WITH_GRH);
+    if own_lid != 0 {
+        (arrived.slid, arrived.wc_flags) = (own_lid, 0);
+    }
     world.complete(queue, arrived);
 }

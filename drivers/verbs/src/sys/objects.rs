@@ -459,6 +459,11 @@ impl Domain {
 }
 
 impl Domain {
+    /// The name of its device.
+    pub(crate) fn device(&self) -> &str {
+        &self.open.name
+    }
+
     /// Makes a queue pair; what is granted is written to the attributes. Which bytes may go with a request no
     /// query reports, and some devices refuse what they cannot grant: then fewer are requested.
     ///

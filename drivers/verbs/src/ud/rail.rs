@@ -283,9 +283,11 @@ impl UdRail {
 
     /// Looks after the device, if it is time to: is it there, do frames pass, are its queue pairs whole?
     fn look(&mut self, now: Time) {
+        // What a path carries is for the layer above to find out.
+        while self.ways.next_path().is_some() {}
         let Some(device) = &self.device else { return };
         let other_events = &mut self.other_events;
-        let is_behind = self.ways.begin_pass();
+        let is_behind = self.ways.begin_pass(now);
         let found = self
             .watch
             .look(now, &device.open, &self.ways, &mut |_| *other_events += 1);

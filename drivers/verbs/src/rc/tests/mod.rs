@@ -6,6 +6,7 @@ mod contract_of_failure;
 mod credits;
 mod device;
 mod fork;
+mod infiniband;
 mod lies;
 mod limits;
 mod one_sided;

@@ -57,7 +57,8 @@ pub(super) struct Half {
     /// Reads and atomics that it may have under way, that it answers, and that do not end.
     reads: (u8, u8),
     pub(super) held_reads: u8,
-    gid: [u8; 16],
+    pub(super) to: AhAttr,
+    pub(super) mtu: c_int,
     other: u32,
     /// Requests posted, and known to be ended, in all.
     posted: u64,
@@ -85,7 +86,8 @@ impl Half {
             partition: 0,
             reads: (0, 0),
             held_reads: 0,
-            gid: [0; 16],
+            to: AhAttr::zeroed(),
+            mtu: 0,
             other: 0,
             posted: 0,
             retired: 0,
@@ -321,7 +323,8 @@ impl World {
                 half.partition = attributes.pkey_index;
             }
             numbers::RTR => {
-                (half.gid, half.other) = (attributes.ah_attr.grh.dgid.0, attributes.dest_qp_num);
+                (half.to, half.other) = (attributes.ah_attr, attributes.dest_qp_num);
+                half.mtu = attributes.path_mtu;
                 half.expects = attributes.rq_psn;
                 half.reads.1 = attributes.max_dest_rd_atomic;
             }
@@ -533,13 +536,13 @@ impl World {
     fn target(&mut self, at: usize) -> Option<Target> {
         let pair = &self.pairs[&at];
         let half = pair.reliable.as_ref()?;
-        let (number, gid, other, sends) = (pair.number, half.gid, half.other, half.sends);
+        let (number, to, other, sends) = (pair.number, half.to, half.other, half.sends);
         let up = |dev: &Dev| dev.spec.state == numbers::PORT_ACTIVE;
         let own = pair.device.clone();
         if !up(self.device(&own)) {
             return None;
         }
-        let holds = |dev: &&Dev| dev.spec.addresses.iter().any(|address| gid_of(*address) == gid) && up(dev);
+        let holds = |dev: &&Dev| dev.is_at(&to) && up(dev);
         let peer = self.devices.iter().find(holds)?.spec.name.clone();
         let (at, pair) = self
             .pairs
