@@ -165,24 +165,23 @@ fn a_slot_that_no_promise_stands_behind_is_posted_at_once() {
     };
     let (mut hub, life) = rail(sizes);
     let device = device_of(&hub);
-    let others: Vec<_> = (0..8)
-        .map(|_| {
-            let (mut other, its) = rail(small());
-            hub.open(&other.address(), its).unwrap();
-            let to_hub = other.open(&hub.address(), life).unwrap();
-            other.send(to_hub, b"hello", Body::Empty).unwrap();
-            other
-        })
-        .collect();
-    let mut others = others;
     let (mut seen, mut now) = (Count::default(), Time::ZERO);
-    for _ in 0..300 {
-        now += Duration::from_millis(1);
-        hub.progress(now);
-        hub.poll(64, &mut seen);
-        for other in &mut others {
-            other.progress(now);
-            other.poll(64, &mut seen);
+    let mut others = Vec::new();
+    for _ in 0..8 {
+        let (mut other, its) = rail(small());
+        hub.open(&other.address(), its).unwrap();
+        let to_hub = other.open(&hub.address(), life).unwrap();
+        other.send(to_hub, b"hello", Body::Empty).unwrap();
+        others.push(other);
+        // One after the other, so that each has what it begins with before the next one does.
+        for _ in 0..100 {
+            now += Duration::from_millis(1);
+            hub.progress(now);
+            hub.poll(64, &mut seen);
+            for other in &mut others {
+                other.progress(now);
+                other.poll(64, &mut seen);
+            }
         }
     }
     let slots = &hub.core.slots;

@@ -192,11 +192,15 @@ fn a_connection_that_something_comes_over_is_established_at_the_other_end() {
     for comes in [false, true] {
         let mut pair = super::pair().connect();
         let (device, other) = (device_of(&pair.a), device_of(pair.b()));
-        let to_b = pair.to_b;
+        let (to_a, to_b) = (pair.to_a, pair.to_b);
+        // Both call, and the other end's call arrives alone.
+        model::mute(&device, true);
         pair.a.send(to_b, b"hello", Body::Empty).unwrap();
+        pair.b().send(to_a, b"hello", Body::Empty).unwrap();
         while count(pair.b(), "contact_sent") == 0 {
             pair.turn();
         }
+        model::mute(&device, false);
         model::mute(&other, true);
         model::hold_requests(&other, true);
         turns(&mut pair, 100);
