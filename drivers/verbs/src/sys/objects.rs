@@ -831,58 +831,152 @@ impl DatagramPair {
     /// # Errors
     /// If the queue is full, or the memory is not inside.
     pub(crate) fn receive(&self, list: &[(u64, usize)], length: usize) -> Result<(), Broken> {
-        list.chunks(RECEIVES)
-            .try_for_each(|list| self.receive_some(list, length))
-    }
-
-    fn receive_some(&self, list: &[(u64, usize)], length: usize) -> Result<(), Broken> {
-        let mut pieces = [Sge::zeroed(); RECEIVES];
-        let mut requests = [RecvWr::zeroed(); RECEIVES];
-        let (first, first_piece) = (requests.as_mut_ptr(), pieces.as_mut_ptr());
-        for (index, (id, at)) in list.iter().enumerate() {
-            pieces[index] = self.memory.piece(*at, length).ok_or(Broken)?;
-            let is_last = index + 1 == list.len();
-            requests[index] = RecvWr {
-                wr_id: *id,
-                next: if is_last {
-                    ptr::null_mut()
-                } else {
-                    first.wrapping_add(index + 1)
-                },
-                sg_list: first_piece.wrapping_add(index),
-                num_sge: 1,
-            };
-        }
-        let mut bad = ptr::null_mut();
-        // SAFETY: the queue pair is alive; the list, which ends with a null, and its pieces are read before
-        // the call returns; the memory that they name is registered, and kept by this queue pair.
-        let result = unsafe { (self.open.fast.post_recv)(self.raw, first, &raw mut bad) };
-        if result == 0 { Ok(()) } else { Err(Broken) }
+        list.chunks(RECEIVES).try_for_each(|list| {
+            let taken = post_receives(list, (&self.memory, length), |first, bad| {
+                // SAFETY: the queue pair is alive; the list and its pieces are read before the call returns;
+                // the memory that they name is registered, and kept by this queue pair.
+                unsafe { (self.open.fast.post_recv)(self.raw, first, bad) }
+            });
+            if taken == list.len() { Ok(()) } else { Err(Broken) }
+        })
     }
 }
 
 /// Receives that are posted by one call.
 const RECEIVES: usize = 16;
 
-/// The sending half of a queue pair: what was prepared and not announced.
-pub(crate) struct Sender {
-    pair: Arc<DatagramPair>,
+/// Has `post` post receives into `length` bytes of memory each, by their numbers and places, up to 16 of
+/// them; returns how many were taken. It gets a list that ends with a null, and where the first one that is
+/// refused is to be written.
+fn post_receives(
+    list: &[(u64, usize)],
+    (memory, length): (&Registered, usize),
+    post: impl FnOnce(*mut RecvWr, *mut *mut RecvWr) -> c_int,
+) -> usize {
+    let list = &list[..list.len().min(RECEIVES)];
+    let mut pieces = [Sge::zeroed(); RECEIVES];
+    let mut requests = [RecvWr::zeroed(); RECEIVES];
+    let (first, first_piece) = (requests.as_mut_ptr(), pieces.as_mut_ptr());
+    for (index, (id, at)) in list.iter().enumerate() {
+        let Some(piece) = memory.piece(*at, length) else {
+            return 0;
+        };
+        pieces[index] = piece;
+        let is_last = index + 1 == list.len();
+        requests[index] = RecvWr {
+            wr_id: *id,
+            next: if is_last {
+                ptr::null_mut()
+            } else {
+                first.wrapping_add(index + 1)
+            },
+            sg_list: first_piece.wrapping_add(index),
+            num_sge: 1,
+        };
+    }
+    if list.is_empty() {
+        return 0;
+    }
+    let mut bad: *mut RecvWr = ptr::null_mut();
+    match post(first, &raw mut bad) {
+        0 => list.len(),
+        _ => taken(first.addr(), bad.addr(), size_of::<RecvWr>()).min(list.len()),
+    }
+}
+
+/// How many requests of a list were taken, by the addresses of the first and of the one that was refused.
+fn taken(first: usize, bad: usize, size: usize) -> usize {
+    if bad == 0 { 0 } else { bad.wrapping_sub(first) / size }
+}
+
+/// Requests of a queue pair that were prepared and not posted, each with up to `N` pieces of memory.
+struct SendList<const N: usize> {
     requests: Box<[SendWr]>,
-    pieces: Box<[Sge]>,
+    pieces: Box<[[Sge; N]]>,
     waiting: usize,
 }
 
-// SAFETY: the pointers in its requests are to its own memory, and are written before each use.
-unsafe impl Send for Sender {}
+// SAFETY: the pointers in its requests are to its own memory or to objects of the library, and are written
+// before each use.
+unsafe impl<const N: usize> Send for SendList<N> {}
+
+impl<const N: usize> SendList<N> {
+    /// Has room for as many requests as the queue pair was made for.
+    fn new(sends: usize) -> Self {
+        Self {
+            requests: vec![SendWr::zeroed(); sends].into(),
+            pieces: vec![[Sge::zeroed(); N]; sends].into(),
+            waiting: 0,
+        }
+    }
+
+    /// Prepares the next request, whose pieces are those of which there are any.
+    ///
+    /// # Errors
+    /// If as many wait as the queue holds.
+    #[inline]
+    fn next(&mut self, id: u64, pieces: [Sge; N]) -> Result<&mut SendWr, Broken> {
+        let index = self.waiting;
+        let request = self.requests.get_mut(index).ok_or(Broken)?;
+        request.wr_id = id;
+        self.pieces[index] = pieces;
+        self.waiting += 1;
+        Ok(request)
+    }
+
+    /// Has the last one that was prepared report when it is done.
+    #[inline]
+    fn signal_last(&mut self) {
+        if let Some(last) = self.waiting.checked_sub(1) {
+            self.requests[last].send_flags |= numbers::SEND_SIGNALED;
+        }
+    }
+
+    /// Posts the first `count` of what was prepared as one list, with one doorbell; returns how many requests
+    /// were taken. The others are forgotten.
+    ///
+    /// # Safety
+    /// The queue pair is alive and of this device, and so is each object that a request points to. Bytes that
+    /// go with a request may be read.
+    #[inline]
+    unsafe fn post(&mut self, open: &Open, pair: *mut abi::Qp, count: usize) -> usize {
+        let count = std::mem::take(&mut self.waiting).min(count);
+        if count == 0 {
+            return 0;
+        }
+        let (requests, pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
+        for at in 0..count {
+            let request = &mut self.requests[at];
+            request.sg_list = pieces.wrapping_add(at).cast();
+            request.next = if at + 1 == count {
+                ptr::null_mut()
+            } else {
+                requests.wrapping_add(at + 1)
+            };
+        }
+        let mut bad: *mut SendWr = ptr::null_mut();
+        // SAFETY: the caller's promise. The list of `count` requests ends with a null; it and its pieces are
+        // read before the call returns. Memory is named by its key: the device refuses what is not registered.
+        let result = unsafe { (open.fast.post_send)(pair, requests, &raw mut bad) };
+        match result {
+            0 => count,
+            _ => taken(requests.addr(), bad.addr(), size_of::<SendWr>()).min(count),
+        }
+    }
+}
+
+/// The sending half of a queue pair: what was prepared and not announced.
+pub(crate) struct Sender {
+    pair: Arc<DatagramPair>,
+    list: SendList<1>,
+}
 
 impl Sender {
     /// Makes the half, for as many sends as the queue pair was made for.
     pub(crate) fn new(pair: &Arc<DatagramPair>, sends: usize) -> Self {
         Self {
             pair: Arc::clone(pair),
-            requests: vec![SendWr::zeroed(); sends].into(),
-            pieces: vec![Sge::zeroed(); sends].into(),
-            waiting: 0,
+            list: SendList::new(sends),
         }
     }
 
@@ -905,10 +999,7 @@ impl Sender {
         signalled: bool,
     ) -> Result<(), Broken> {
         let piece = self.pair.memory.piece(at, length).ok_or(Broken)?;
-        let index = self.waiting;
-        let request = self.requests.get_mut(index).ok_or(Broken)?;
-        self.pieces[index] = piece;
-        request.wr_id = id;
+        let request = self.list.next(id, [piece])?;
         request.num_sge = 1;
         request.opcode = numbers::WR_SEND;
         request.send_flags = if signalled { numbers::SEND_SIGNALED } else { 0 };
@@ -917,56 +1008,29 @@ impl Sender {
         }
         // The handle takes the place of the peer's number when it is announced.
         request.first = [to.peer.into(), u64::from(to.pair) | u64::from(to.key) << 32, 0, 0];
-        self.waiting += 1;
         Ok(())
     }
 
     /// Has the last one that was prepared report when it is done.
     #[inline]
     pub(crate) fn signal_last(&mut self) {
-        if let Some(last) = self.waiting.checked_sub(1) {
-            self.requests[last].send_flags |= numbers::SEND_SIGNALED;
-        }
+        self.list.signal_last();
     }
 
     /// Announces what was prepared, with one doorbell; returns how many requests were taken. What was not
     /// taken, also from the first one on whose peer has no handle any more, is dropped.
     #[inline]
     pub(crate) fn announce(&mut self, handles: &Handles) -> usize {
-        let waiting = std::mem::take(&mut self.waiting);
-        let count = self.link(waiting, handles);
-        if count == 0 {
-            return 0;
-        }
-        let requests = self.requests.as_mut_ptr();
-        let mut bad: *mut SendWr = ptr::null_mut();
-        // SAFETY: the queue pair is alive. The list of `count` requests ends with a null; it, its pieces and
-        // the handles, which are borrowed, are read before the call returns. Memory that it names is
-        // registered, and kept by this queue pair.
-        let result = unsafe { (self.pair.open.fast.post_send)(self.pair.raw, requests, &raw mut bad) };
-        if result == 0 {
-            return count;
-        }
-        let taken = bad.addr().wrapping_sub(requests.addr()) / size_of::<SendWr>();
-        if bad.is_null() { 0 } else { taken.min(count) }
-    }
-
-    /// Makes a list of the requests that wait, up to the first one without a handle; returns their number.
-    #[inline]
-    fn link(&mut self, waiting: usize, handles: &Handles) -> usize {
-        let (requests, pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
-        for at in 0..waiting {
-            let Some(handle) = handles.get(self.requests[at].first[0] as u32) else {
-                return at;
+        let mut count = 0;
+        for request in &mut self.list.requests[..self.list.waiting] {
+            let Some(handle) = handles.get(request.first[0] as u32) else {
+                break;
             };
-            let request = &mut self.requests[at];
             request.first[0] = handle.expose_provenance() as u64;
-            request.sg_list = pieces.wrapping_add(at);
-            request.next = ptr::null_mut();
-            if at > 0 {
-                self.requests[at - 1].next = requests.wrapping_add(at);
-            }
+            count += 1;
         }
-        waiting
+        // SAFETY: the queue pair is alive, and so are the handles, which are borrowed. Bytes that go with a
+        // request are of memory that the queue pair keeps.
+        unsafe { self.list.post(&self.pair.open, self.pair.raw, count) }
     }
 }

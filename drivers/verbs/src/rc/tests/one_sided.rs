@@ -1032,7 +1032,7 @@ fn windows_are_bound_no_faster_than_the_completion_queue_has_room() {
         peers: PEERS,
         ..small()
     };
-    let (mut hub, life) = super::rail_over(crate::ports::fake::everything(), sizes, |_| {});
+    let (mut hub, life) = rail_over(crate::ports::fake::everything(), sizes, |_| {});
     let mut peers = Vec::new();
     let mut others: Vec<RcRail> = (0..PEERS)
         .map(|_| {

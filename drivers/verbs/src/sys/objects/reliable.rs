@@ -96,39 +96,11 @@ impl SharedQueue {
 
     /// Posts up to 16 receives, each by its number and its place; returns how many were taken.
     pub(crate) fn receive(&self, list: &[(u64, usize)], memory: &Arc<Registered>, length: usize) -> usize {
-        let list = &list[..list.len().min(RECEIVES)];
-        let mut pieces = [Sge::zeroed(); RECEIVES];
-        let mut requests = [RecvWr::zeroed(); RECEIVES];
-        let (first, first_piece) = (requests.as_mut_ptr(), pieces.as_mut_ptr());
-        for (index, (id, at)) in list.iter().enumerate() {
-            let Some(piece) = memory.piece(*at, length) else {
-                return 0;
-            };
-            pieces[index] = piece;
-            let is_last = index + 1 == list.len();
-            requests[index] = RecvWr {
-                wr_id: *id,
-                next: if is_last {
-                    ptr::null_mut()
-                } else {
-                    first.wrapping_add(index + 1)
-                },
-                sg_list: first_piece.wrapping_add(index),
-                num_sge: 1,
-            };
-        }
-        if list.is_empty() {
-            return 0;
-        }
-        let mut bad: *mut RecvWr = ptr::null_mut();
-        // SAFETY: the queue is alive; the list, which ends with a null, and its pieces are read before the
-        // call returns. The memory that they name is registered; once it is not, the device refuses it.
-        let result = unsafe { (self.post)(self.raw, first, &raw mut bad) };
-        if result == 0 {
-            return list.len();
-        }
-        let taken = bad.addr().wrapping_sub(first.addr()) / size_of::<RecvWr>();
-        if bad.is_null() { 0 } else { taken.min(list.len()) }
+        post_receives(list, (memory, length), |first, bad| {
+            // SAFETY: the queue is alive; the list and its pieces are read before the call returns. The memory
+            // that they name is registered; once it is not, the device refuses it.
+            unsafe { (self.post)(self.raw, first, bad) }
+        })
     }
 }
 
@@ -233,18 +205,13 @@ pub(crate) const PIECES: usize = 2;
 /// The requests of one queue pair: those that are prepared, and the memory of those under way.
 pub(crate) struct Poster {
     pair: ReliablePair,
-    requests: Box<[SendWr]>,
-    pieces: Box<[[Sge; PIECES]]>,
+    list: SendList<PIECES>,
     /// Bodies of the requests under way, by their numbers.
     kept: Box<[Option<Arc<Registered>>]>,
     /// What the requests of every connection name.
     #[allow(dead_code)] // kept alive
     memory: [Arc<Registered>; 2],
-    waiting: usize,
 }
-
-// SAFETY: the pointers in its requests are to its own memory, and are written before each use.
-unsafe impl Send for Poster {}
 
 impl fmt::Debug for Poster {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -257,11 +224,9 @@ impl Poster {
     pub(crate) fn new(pair: ReliablePair, sends: usize, memory: [Arc<Registered>; 2]) -> Self {
         Self {
             pair,
-            requests: vec![SendWr::zeroed(); sends].into(),
-            pieces: vec![[Sge::zeroed(); PIECES]; sends].into(),
+            list: SendList::new(sends),
             kept: vec![None; sends].into(),
             memory,
-            waiting: 0,
         }
     }
 
@@ -333,55 +298,29 @@ impl Poster {
         second: Option<Sge>,
         signalled: bool,
     ) -> Result<&mut SendWr, Broken> {
-        let index = self.waiting;
-        let request = self.requests.get_mut(index).ok_or(Broken)?;
-        request.wr_id = id;
-        request.num_sge = 1 + c_int::from(second.is_some());
+        let has_two = second.is_some();
+        let request = self.list.next(id, [first, second.unwrap_or(Sge::zeroed())])?;
+        request.num_sge = 1 + c_int::from(has_two);
         request.send_flags = if signalled { numbers::SEND_SIGNALED } else { 0 };
-        if second.is_none() && first.length <= self.pair.granted.max_inline_data {
+        if !has_two && first.length <= self.pair.granted.max_inline_data {
             request.send_flags |= numbers::SEND_INLINE;
         }
-        self.pieces[index] = [first, second.unwrap_or(Sge::zeroed())];
-        self.waiting += 1;
         Ok(request)
     }
 
     /// Has the last one that was prepared report when it is done.
     #[inline]
     pub(crate) fn signal_last(&mut self) {
-        if let Some(last) = self.waiting.checked_sub(1) {
-            self.requests[last].send_flags |= numbers::SEND_SIGNALED;
-        }
+        self.list.signal_last();
     }
 
     /// Posts what was prepared, with one doorbell; returns how many requests were taken. The others are
     /// forgotten.
     #[inline]
     pub(crate) fn post(&mut self) -> usize {
-        let count = std::mem::take(&mut self.waiting);
-        if count == 0 {
-            return 0;
-        }
-        let (requests, pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
-        for at in 0..count {
-            let request = &mut self.requests[at];
-            request.sg_list = pieces.wrapping_add(at).cast();
-            request.next = if at + 1 == count {
-                ptr::null_mut()
-            } else {
-                requests.wrapping_add(at + 1)
-            };
-        }
-        let mut bad: *mut SendWr = ptr::null_mut();
-        // SAFETY: the queue pair is alive. The list of `count` requests ends with a null; it and its pieces
-        // are read before the call returns. The memory that they name is registered, and kept here until the
-        // request has ended; once it is not registered, the device refuses it.
-        let result = unsafe { (self.pair.open.fast.post_send)(self.pair.raw, requests, &raw mut bad) };
-        if result == 0 {
-            return count;
-        }
-        let taken = bad.addr().wrapping_sub(requests.addr()) / size_of::<SendWr>();
-        if bad.is_null() { 0 } else { taken.min(count) }
+        // SAFETY: the queue pair is alive. Bytes that go with a request are of memory that is kept here until
+        // the request has ended.
+        unsafe { self.list.post(&self.pair.open, self.pair.raw, usize::MAX) }
     }
 
     /// Lets go of the memory of one request, which has ended.

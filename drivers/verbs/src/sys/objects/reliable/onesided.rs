@@ -230,15 +230,10 @@ const INLINE: usize = 64;
 /// has ended; a device refuses what is not registered any more.
 pub(crate) struct Requests {
     pair: ReliablePair,
-    requests: Box<[SendWr]>,
-    pieces: Box<[Sge]>,
+    list: SendList<1>,
     /// Copies of the bytes that go with requests.
     inline: Box<[[u8; INLINE]]>,
-    waiting: usize,
 }
-
-// SAFETY: the pointers in its requests are to its own memory, and are written before each use.
-unsafe impl Send for Requests {}
 
 impl fmt::Debug for Requests {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -251,10 +246,8 @@ impl Requests {
     pub(crate) fn new(pair: ReliablePair, sends: usize) -> Self {
         Self {
             pair,
-            requests: vec![SendWr::zeroed(); sends].into(),
-            pieces: vec![Sge::zeroed(); sends].into(),
+            list: SendList::new(sends),
             inline: vec![[0; INLINE]; sends].into(),
-            waiting: 0,
         }
     }
 
@@ -265,21 +258,18 @@ impl Requests {
 
     /// Requests that were prepared.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting
+        self.list.waiting
     }
 
     #[inline]
     fn next(&mut self, id: u64, opcode: c_int, piece: Option<Sge>) -> Result<&mut SendWr, Broken> {
-        let index = self.waiting;
-        let request = self.requests.get_mut(index).ok_or(Broken)?;
-        (request.wr_id, request.opcode) = (id, opcode);
+        let request = self.list.next(id, [piece.unwrap_or(Sge::zeroed())])?;
+        request.opcode = opcode;
         request.send_flags = numbers::SEND_SIGNALED;
         request.num_sge = c_int::from(piece.is_some_and(|piece| piece.length > 0));
         request.first = [0; 4];
         // A key of an invalidation before: some providers refuse a bind that has one.
         request.imm_data = 0;
-        self.pieces[index] = piece.unwrap_or(Sge::zeroed());
-        self.waiting += 1;
         Ok(request)
     }
 
@@ -325,9 +315,9 @@ impl Requests {
             && (1..=inline).contains(&length)
         {
             request.send_flags |= numbers::SEND_INLINE;
-            let index = self.waiting - 1;
+            let index = self.list.waiting - 1;
             beneath.bytes().copy_to(at, &mut self.inline[index][..length]);
-            self.pieces[index].addr = self.inline[index].as_ptr().expose_provenance() as u64;
+            self.list.pieces[index][0].addr = self.inline[index].as_ptr().expose_provenance() as u64;
         }
         Ok(())
     }
@@ -396,30 +386,8 @@ impl Requests {
     /// forgotten.
     #[inline]
     pub(crate) fn post(&mut self) -> usize {
-        let count = std::mem::take(&mut self.waiting);
-        if count == 0 {
-            return 0;
-        }
-        let (requests, pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
-        for at in 0..count {
-            let request = &mut self.requests[at];
-            request.sg_list = pieces.wrapping_add(at);
-            request.next = if at + 1 == count {
-                ptr::null_mut()
-            } else {
-                requests.wrapping_add(at + 1)
-            };
-        }
-        let mut bad: *mut SendWr = ptr::null_mut();
-        // SAFETY: the queue pair is alive. The list of `count` requests ends with a null; it and its pieces
-        // are read before the call returns, and so are bytes that go with a request, which lie here, and the
-        // window and the registration of a binding, whose borrows last until this call has returned. Other
-        // memory is named by its key: the device refuses it once it is not registered.
-        let result = unsafe { (self.pair.open.fast.post_send)(self.pair.raw, requests, &raw mut bad) };
-        if result == 0 {
-            return count;
-        }
-        let taken = bad.addr().wrapping_sub(requests.addr()) / size_of::<SendWr>();
-        if bad.is_null() { 0 } else { taken.min(count) }
+        // SAFETY: the queue pair is alive. Bytes that go with a request lie here. The window and the
+        // registration of a binding are borrowed until this call has returned, since it is posted at once.
+        unsafe { self.list.post(&self.pair.open, self.pair.raw, usize::MAX) }
     }
 }
