@@ -19,6 +19,19 @@ const GET_FROM: RangeInclusive<usize> = 4 << 10..=64 << 20;
 /// The number of the time-out: up to 4.3 s.
 const TIMEOUT: RangeInclusive<u8> = 1..=20;
 const KEEP_ALIVE: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
+const RING_PEERS: RangeInclusive<usize> = 1..=256;
+
+/// Whether peers of reliable connections write short messages into memory that polls look at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RingUse {
+    /// Where the library reports that the device writes data in order.
+    #[default]
+    Auto,
+    /// On every device: what is written is checked, whatever order it comes in.
+    On,
+    /// Everything goes over queues.
+    Off,
+}
 
 /// What can be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +69,10 @@ pub struct VerbsConfig {
     pub timeout: u8,
     /// How long a reliable connection may be idle before the peer is tried.
     pub keep_alive: Duration,
+    /// Whether peers of reliable connections that send much get a ring for short messages.
+    pub ring: RingUse,
+    /// Peers that have one at a time, at most.
+    pub ring_peers: usize,
 }
 
 impl Default for VerbsConfig {
@@ -75,6 +92,8 @@ impl Default for VerbsConfig {
             retry: 6,
             timeout: 14,
             keep_alive: Duration::from_millis(500),
+            ring: RingUse::Auto,
+            ring_peers: 16,
         }
     }
 }
@@ -131,6 +150,9 @@ impl VerbsConfig {
             let value = format!("{} ms", self.keep_alive.as_millis());
             return wrong("verbs.keep_alive", value, "a time from 10 ms to 1 min");
         }
+        if !RING_PEERS.contains(&self.ring_peers) {
+            return wrong("verbs.ring_peers", self.ring_peers.to_string(), "1 to 256");
+        }
         Ok(())
     }
 }
@@ -149,7 +171,7 @@ mod tests {
             refused.unwrap_err().to_string()
         };
         type Change = &'static dyn Fn(&mut VerbsConfig);
-        let all: [(Change, &str, &str); 15] = [
+        let all: [(Change, &str, &str); 17] = [
             (&|config| config.send = 65, "verbs.send is 65", "from 64 to 16384"),
             (
                 &|config| config.receive = 32,
@@ -208,6 +230,16 @@ mod tests {
                 &|config| config.keep_alive = Duration::ZERO,
                 "verbs.keep_alive is 0 ms",
                 "10 ms to 1 min",
+            ),
+            (
+                &|config| config.ring_peers = 0,
+                "verbs.ring_peers is 0",
+                "1 to 256",
+            ),
+            (
+                &|config| config.ring_peers = 257,
+                "verbs.ring_peers is 257",
+                "1 to 256",
             ),
         ];
         for (change, what, range) in all {

@@ -4,7 +4,7 @@ use crate::address::PortAddress;
 use crate::name::Service;
 
 pub use crate::cm::fuzzing::Pair as ContactPair;
-pub use crate::rc::fuzzing::{Counted, send};
+pub use crate::rc::fuzzing::{Counted, send, slot_of};
 
 /// Reads `bytes` as an address that a peer's rail has published.
 ///

@@ -57,7 +57,7 @@ mod ud;
 mod watch;
 mod ways;
 
-pub use config::VerbsConfig;
+pub use config::{RingUse, VerbsConfig};
 pub use discover::VerbsDriver;
 pub use error::VerbsError;
 pub use name::{PortName, Service};

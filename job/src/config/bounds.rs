@@ -207,6 +207,7 @@ impl Config {
                 (!bounds.contains(self.verbs.keep_alive.get()))
                     .then(|| "a time from 10 ms to 1 min".to_owned())
             }
+            "verbs.ring_peers" => outside(*self.verbs.ring_peers.get(), 1, 256, "a number of peers"),
             "usnic.address" => {
                 let is_function = |name: &str| doorbell_usnic::Object::parse(name).is_ok();
                 let text = self.usnic.address.get().as_deref().unwrap_or_default();

@@ -13,10 +13,12 @@ use doorbell_pml::{PmlConfig, Protocol as PmlProtocol, Rank, Resume as PmlResume
 use doorbell_shm::ShmConfig;
 use doorbell_udp::{Family, UdpConfig};
 use doorbell_usnic::{Commands, Control, UsnicConfig, VfCommands};
-use doorbell_verbs::VerbsConfig;
+use doorbell_verbs::{RingUse, VerbsConfig};
 use doorbell_xdp::{Mode, XdpConfig};
 
-use super::{Config, IpFamily, Protocol, Resume, UsnicCommandWay, UsnicCommands, UsnicControl, XdpMode, mac};
+use super::{
+    Config, IpFamily, Protocol, Resume, UsnicCommandWay, UsnicCommands, UsnicControl, VerbsRing, XdpMode, mac,
+};
 
 /// Returns the settings of the PML of a rank, in a job of `size` ranks of this configuration. `seed` is
 /// random.
@@ -137,6 +139,12 @@ pub fn verbs_config(config: &Config) -> VerbsConfig {
         retry: *verbs.retry.get() as u8,
         timeout: *verbs.timeout.get() as u8,
         keep_alive: *verbs.keep_alive.get(),
+        ring: match verbs.ring.get() {
+            VerbsRing::Auto => RingUse::Auto,
+            VerbsRing::On => RingUse::On,
+            VerbsRing::Off => RingUse::Off,
+        },
+        ring_peers: *verbs.ring_peers.get() as usize,
         ..default
     }
 }

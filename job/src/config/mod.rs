@@ -33,7 +33,7 @@ pub use setting::{Origin, Setting};
 pub use unknown::warned_variables;
 pub use value::{
     ControlPolicy, CounterPlace, IpFamily, Launch, Mode, OfiNetwork, Protocol, Rails, Resume, Size,
-    UsnicCommandWay, UsnicCommands, UsnicControl, Wait, XdpMode,
+    UsnicCommandWay, UsnicCommands, UsnicControl, VerbsRing, Wait, XdpMode,
 };
 
 pub(crate) use bounds::mac;
@@ -327,6 +327,10 @@ settings! {
             "After how long it does: 4.096 us times two to the power of this.";
         keep_alive: Duration = VerbsConfig::default().keep_alive, "DOORBELL_VERBS_KEEP_ALIVE",
             "How long a reliable connection may be idle before the peer is tried.";
+        ring: VerbsRing = VerbsRing::Auto, "DOORBELL_VERBS_RING",
+            "Whether peers of reliable connections that send much write short messages into memory that is polled; auto: where the library reports that the device writes data in order.";
+        ring_peers: u32 = VerbsConfig::default().ring_peers as u32, "DOORBELL_VERBS_RING_PEERS",
+            "Peers that have such a ring at a time, at most.";
     }
     /// The BTL, which turns datagrams into messages on every rail that carries datagrams.
     btl: BtlSection {

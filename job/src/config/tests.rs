@@ -337,6 +337,8 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         ("verbs.retry", &["0", "7"], &["", "8"]),
         ("verbs.timeout", &["1", "20"], &["", "0", "21"]),
         ("verbs.keep_alive", &["10 ms", "1 min"], &["", "9 ms", "61 s"]),
+        ("verbs.ring", &["auto", "on", "off"], &["", "yes", "1"]),
+        ("verbs.ring_peers", &["1", "256"], &["", "0", "257"]),
         (
             "usnic.address",
             &["auto", "10.0.0.5/24", "model/D/vf1=10.0.0.6/24"],

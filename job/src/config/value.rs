@@ -385,6 +385,18 @@ words! {
 }
 
 words! {
+    /// Whether peers of reliable connections write short messages into memory that is polled.
+    VerbsRing {
+        /// Where the library reports that the device writes data in order.
+        Auto = "auto",
+        /// On every device.
+        On = "on",
+        /// On none.
+        Off = "off",
+    }
+}
+
+words! {
     /// What steers frames to the queues of a usNIC function, and enables its queue pairs.
     UsnicControl {
         /// The agent of its physical function where its socket exists, else the function itself.

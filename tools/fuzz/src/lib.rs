@@ -28,7 +28,7 @@
 //! | [`acm_subnet`] | the requests to a subnet's administrator, by that administrator | questions end once, by their bound; a group that is joined is the requested one |
 //! | [`verbs_contact`] | two contacts of rails over connections, by an attacker between them | both ends report one life; in the end there is one connection |
 //! | [`verbs_address`] | the reader of what rails over queue pairs publish | what is accepted is written as it was read |
-//! | [`verbs_sends`] | one end of a reliable connection, by the peer: heads, coalesced messages, counters | what is accepted was granted and is read as it was written; no counter is believed that cannot be |
+//! | [`verbs_sends`] | one end of a reliable connection, by the peer: heads, coalesced messages, slots of the ring, counters | what is accepted was granted and is read as it was written; no counter is believed that cannot be |
 //! | [`hotel`] | the timers, by their owner | they do what a plain model does |
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! One end of a reliable connection, by the peer: heads with coalesced messages, and the counters that it
-//! writes.
+//! One end of a reliable connection, by the peer: heads with coalesced messages, slots of the ring, and the
+//! counters that it writes.
 
-use doorbell_verbs::fuzzing::{Counted, send};
+use doorbell_verbs::fuzzing::{Counted, send, slot_of};
 
 use crate::script::Script;
 
@@ -26,9 +26,29 @@ pub fn run(input: &[u8]) {
                 let recalls = script.near(0);
                 end.writes([script.near(taken), script.near(credits + sent), recalls]);
             }
-            110..150 => {
+            110..140 => {
                 let length = script.below(LONGEST);
                 end.arrives(script.take(length));
+            }
+            140..150 => {
+                // Any slot, and any send in a slot that is whole; of a lap near the one that is looked for.
+                let length = script.below(LONGEST);
+                let bytes = script.take(length);
+                let lap = script.near(1) as u32;
+                let mut slot = slot_of(bytes, script.near(0) as u32, lap);
+                for _ in 0..script.below(3) {
+                    let at = script.below(slot.len());
+                    slot[at] = script.byte();
+                }
+                end.looks(&slot, 1);
+            }
+            150..170 => {
+                let message = script.below(LONGEST);
+                let messages = [script.take(message).to_vec()];
+                let granted = script.near(credits) as u32;
+                let bytes = send(script.near(taken), granted, (1, script.near(0) as u16), &messages);
+                let shown = end.looks(&slot_of(&bytes, 0, 7), 7);
+                assert!(shown.is_none_or(|shown| shown == messages));
             }
             _ => {
                 let messages: Vec<Vec<u8>> = (0..script.below(5))

@@ -21,6 +21,7 @@ use super::link::{DEPTH, Ended, FIRST_CREDITS, LINE, Link, Posted, Retries, Stat
 use super::onesided::{self, Budget, Memory, OneSided};
 use super::outbox::{Far, Outbox, Pool};
 use super::record::{self, DROPS, Drop, Event};
+use super::ring::{self, Rings};
 use super::slots::Slots;
 use crate::cm::Size;
 use crate::error::VerbsError;
@@ -66,6 +67,7 @@ pub(crate) struct Sizes {
     /// How long a connection may be idle before the peer is tried.
     pub(crate) keep_alive: Duration,
     pub(crate) one_sided: onesided::Sizes,
+    pub(crate) ring: ring::Sizes,
 }
 
 impl Default for Sizes {
@@ -84,6 +86,7 @@ impl Default for Sizes {
             },
             keep_alive: Duration::from_millis(500),
             one_sided: onesided::Sizes::default(),
+            ring: ring::Sizes::default(),
         }
     }
 }
@@ -92,7 +95,7 @@ impl Sizes {
     /// Bytes of memory that a rail locks at most, besides what contact has.
     pub(crate) fn locked(&self) -> usize {
         let messages = (self.sends + self.receives.1) * self.slot;
-        messages + self.peers * LINE + PROOF_MOST + self.one_sided.locked()
+        messages + self.peers * LINE + PROOF_MOST + self.one_sided.locked() + self.ring.locked()
     }
 
     /// The longest message.
@@ -161,6 +164,12 @@ pub struct RcStats {
     pub pinned_bytes: u64,
     /// Sends that were dropped as a rule of the wire was broken, by reasons.
     pub(crate) dropped: [u64; DROPS],
+    /// Messages that were sent over rings of peers.
+    pub ring: u64,
+    /// Messages that came over rings of this end.
+    pub ring_received: u64,
+    /// Rings that peers were given.
+    pub rings: u64,
 }
 
 impl RcStats {
@@ -194,6 +203,9 @@ impl RcStats {
             ("retries", self.retries),
             ("pinned", self.pinned),
             ("pinned_bytes", self.pinned_bytes),
+            ("ring", self.ring),
+            ("ring_received", self.ring_received),
+            ("rings", self.rings),
         ]
         .into_iter()
         .chain(Drop::NAMES.into_iter().zip(self.dropped))
@@ -295,6 +307,7 @@ pub(crate) struct Core {
     retired: FxHashMap<u32, Vec<(u64, Vec<u8>)>>,
     pub(crate) by_pair: FxHashMap<u32, u32>,
     pub(crate) inbox: Inbox,
+    pub(crate) rings: Rings,
     pub(crate) slots: Slots,
     pub(crate) pool: Pool,
     // Before the memory: queue pairs end before the registrations that they use.
@@ -375,6 +388,7 @@ impl Core {
             retired: FxHashMap::default(),
             by_pair: FxHashMap::default(),
             inbox: Inbox::default(),
+            rings: Rings::new(sizes.ring),
             slots,
             pool: Pool::new(pool, sizes.slot),
             memory: Memory::new(domain, &budget, onesided.abilities.windows),
@@ -558,6 +572,7 @@ impl Core {
     /// received is taken: some devices drop what one has received when it is destroyed, and slots with it.
     fn let_go_of(&mut self, index: u32, mut link: Box<Link>) {
         link.sever();
+        self.drop_ring(index);
         self.by_pair.remove(&link.ours.pair);
         self.under_way -= link.under_way();
         // Their completions may come until it is destroyed.
@@ -854,6 +869,7 @@ impl Core {
             self.stats.inline += posted.inline as u64;
             self.stats.coalesced += posted.messages.saturating_sub(posted.sends) as u64;
             self.stats.stalls += u64::from(posted.is_stalled);
+            self.stats.ring += posted.ring as u64;
             self.book(index, posted);
             if is_kept {
                 enlist!(self, active, is_active, index);

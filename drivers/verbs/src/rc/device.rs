@@ -144,7 +144,11 @@ impl Core {
         let has_more = self.has_arrivals() || self.onesided.has_to_post();
         let has_news = !self.events.is_empty() || !self.onesided.ended.is_empty();
         let has_steps = !self.wanted.is_empty() || !self.ended.is_empty() || !self.steps.is_empty();
-        has_more || has_news || has_steps
+        let is_busy = has_more || has_news || has_steps;
+        if !is_busy && self.rings.are_used() {
+            self.pause_rings();
+        }
+        is_busy
     }
 
     /// Takes back the events that were requested.

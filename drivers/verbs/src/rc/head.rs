@@ -25,6 +25,16 @@ pub(crate) const CONTROLS: u16 = 1 << 15;
 pub(crate) const PROOF: u16 = 2;
 /// Flag: no message follows, and the count is of credits that are given back.
 pub(crate) const RETURNS: u16 = 4;
+/// Between the flags: how many sends went over the ring before, modulo [`RING_NUMBERS`].
+const RING_MASK: u16 = 0x7ff8;
+const RING_SHIFT: u32 = RING_MASK.trailing_zeros();
+pub(crate) const RING_NUMBERS: u64 = (RING_MASK >> RING_SHIFT) as u64 + 1;
+
+/// The number of sends over the ring, as flags have it.
+#[inline]
+pub(crate) fn ring_flags(sends: u64) -> u16 {
+    ((sends % RING_NUMBERS) as u16) << RING_SHIFT
+}
 
 /// What every send begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -36,10 +46,19 @@ pub(crate) struct Head {
     pub(crate) granted: U32,
     /// Messages that follow, or credits that are given back.
     pub(crate) count: U16,
-    /// [`WANTS_MORE`], [`PROOF`] or [`RETURNS`], [`CONTROLS`], or nothing.
+    /// [`WANTS_MORE`], [`PROOF`] or [`RETURNS`], [`CONTROLS`], or nothing; and the number of sends over the
+    /// ring, but in a proof, in what gives credits back, and in the ring.
     pub(crate) flags: U16,
 }
 const _: () = assert!(size_of::<Head>() == 16);
+
+impl Head {
+    /// How many sends went over the ring before, modulo [`RING_NUMBERS`].
+    #[inline]
+    pub(crate) fn ring_number(&self) -> u64 {
+        ((self.flags.get() & RING_MASK) >> RING_SHIFT).into()
+    }
+}
 
 /// What the other end has taken and granted, by a head or in our counter page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -66,13 +85,13 @@ pub(crate) fn check(bytes: SharedBytes<'_>) -> Result<Head, Impossible> {
         PROOF => Some(count == 0),
         RETURNS => Some(count > 0 && bytes.len() == HEAD),
         // Its length is checked where it is read.
-        _ if flags & !WANTS_MORE == CONTROLS => Some(count == 0),
+        _ if flags & !(WANTS_MORE | RING_MASK) == CONTROLS => Some(count == 0),
         _ => None,
     };
     if let Some(is_possible) = is_alone {
         return is_possible.then_some(head).ok_or(Impossible);
     }
-    if flags & !WANTS_MORE != 0 {
+    if flags & !(WANTS_MORE | RING_MASK) != 0 {
         return Err(Impossible);
     }
     let least = HEAD + usize::from(count) * LENGTH;
@@ -151,7 +170,8 @@ impl Known {
         self.take(last, now, messages, sends)
     }
 
-    /// Heads and the page are two ways, each in order: on one, a number never shrinks. Whether there is news.
+    /// Heads over the queue, heads over the ring, and the page are ways, each in order: on one, a number never
+    /// shrinks. Whether there is news.
     fn take(&mut self, last: &mut Self, now: Self, messages: u64, sends: u64) -> Result<bool, Impossible> {
         let shrinks =
             now.consumed < last.consumed || now.granted < last.granted || now.recalls < last.recalls;
@@ -224,11 +244,29 @@ mod tests {
             (3, "a proof that wants"),
             (4, "credits with messages"),
             (5, "credits given back and wanted"),
-            (8, "an unknown flag"),
+            (2 | 8, "a proof behind the ring"),
+            (4 | 8, "credits given back behind the ring"),
+            (2 | 4, "both"),
         ] {
             bytes[14] = flags;
             assert_eq!(check(SharedBytes::of(&bytes)), Err(Impossible), "{why}");
         }
+    }
+
+    #[test]
+    fn the_number_of_sends_over_the_ring_stands_between_the_flags() {
+        let mut head = Head {
+            consumed: 0.into(),
+            granted: 0.into(),
+            count: 0.into(),
+            flags: (ring_flags(4096 + 0x0abc) | WANTS_MORE).into(),
+        };
+        assert_eq!(head.flags.get(), 0x0abc << 3 | 1);
+        assert_eq!(head.ring_number(), 0x0abc);
+        assert!(check(SharedBytes::of(head.as_bytes())).is_ok());
+        head.flags = (ring_flags(4095) | CONTROLS).into();
+        assert_eq!((head.flags.get(), head.ring_number()), (0xfff8, 4095));
+        assert!(check(SharedBytes::of(head.as_bytes())).is_ok());
     }
 
     #[test]

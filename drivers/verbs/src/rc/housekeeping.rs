@@ -33,6 +33,9 @@ impl Core {
         self.reap();
         self.read_pages();
         self.progress_one_sided();
+        while let Some(index) = self.rings.wanted.pop() {
+            self.offer_ring(index);
+        }
         if now >= self.next_told && self.owes() {
             self.next_told = now + AT_LEISURE;
             self.tell(false);
@@ -45,11 +48,13 @@ impl Core {
         self.memory.regions.sweep();
         self.look_at_busy();
         self.look_at_some();
+        self.look_at_rings(LOOK + LOOK);
     }
 
     /// The next time at which there is something to do.
     pub(crate) fn next_deadline(&self) -> Time {
-        let look = if self.active.is_empty() && self.onesided.is_quiet() {
+        let is_quiet = self.active.is_empty() && self.onesided.is_quiet() && !self.rings.are_watched();
+        let look = if is_quiet {
             self.next_look
         } else {
             self.next_look.min(self.now + SOON)
@@ -141,6 +146,10 @@ impl Core {
         let Some(link) = peer.link.as_mut().filter(|link| link.state == State::Up) else {
             return;
         };
+        if link.consumed >= self.rings.sizes.after && !link.was_tried {
+            // It has waited for one of another peer.
+            self.rings.wanted.push(index);
+        }
         if !waits {
             let posted = link.return_credits(now);
             self.stats.returned += posted.requests as u64;

@@ -6,10 +6,11 @@ use doorbell_fabric::memory::{Room, SharedBytes};
 use doorbell_fabric::message::{Arrivals, Inbound, Look, PeerIndex, Watch};
 
 use super::core::{Core, Step};
-use super::head::{self, CONTROLS, HEAD};
+use super::head::{self, CONTROLS, HEAD, Head};
 use super::link::State;
 use super::onesided::wire::Control;
 use super::record::Drop;
+use super::ring::{COPY, Turn};
 use super::slots::Slots;
 use crate::sys::{Wc, numbers};
 
@@ -20,12 +21,32 @@ const HEAD_WORDS: usize = 16;
 
 /// A send whose messages are being shown.
 #[derive(Clone, Copy)]
-struct Current {
+pub(crate) struct Current {
     peer: u32,
+    /// Its slot, or [`COPY`].
     slot: u32,
     length: u32,
     at: u32,
     left: u16,
+}
+
+impl Current {
+    /// A send of which nothing was shown yet.
+    pub(crate) fn new(peer: u32, slot: u32, length: usize, count: u16) -> Self {
+        Self {
+            peer,
+            slot,
+            length: length as u32,
+            at: HEAD as u32,
+            left: count,
+        }
+    }
+
+    fn give_back(&self, slots: &mut Slots) {
+        if self.slot != COPY {
+            slots.give_back(self.slot);
+        }
+    }
 }
 
 /// What was received and not shown yet.
@@ -51,8 +72,14 @@ impl Inbox {
     /// A peer's connection is over: what is left of its send is not shown.
     pub(crate) fn forget(&mut self, peer: u32, slots: &mut Slots) {
         if let Some(current) = self.current.take_if(|current| current.peer == peer) {
-            slots.give_back(current.slot);
+            current.give_back(slots);
         }
+    }
+
+    /// The messages of a send are the next to be shown.
+    #[inline]
+    pub(crate) fn show(&mut self, current: Current) {
+        self.current = Some(current);
     }
 }
 
@@ -87,8 +114,15 @@ impl Core {
             if let Some(current) = self.inbox.current {
                 return Some(current);
             }
-            if self.inbox.next == self.inbox.count && !self.fetch() {
-                return None;
+            if self.rings.are_first() && self.open_ring() {
+                continue;
+            }
+            self.rings.look_at_queue();
+            if self.inbox.next == self.inbox.count {
+                if !self.fetch() {
+                    return None;
+                }
+                continue;
             }
             let completion = self.inbox.found[self.inbox.next];
             self.inbox.next += 1;
@@ -96,7 +130,7 @@ impl Core {
         }
     }
 
-    /// Takes completions off the queue; whether there were any.
+    /// Takes completions off the queue; whether there were any, or something in the rings.
     #[inline]
     fn fetch(&mut self) -> bool {
         // A broken queue brings nothing: time ends its connections.
@@ -105,6 +139,10 @@ impl Core {
         let count = found.and_then(Result::ok).unwrap_or(0);
         (self.inbox.next, self.inbox.count) = (0, count);
         if count == 0 {
+            // What a connection that ends has left there is shown before its end.
+            if self.rings.are_used() && self.open_ring() {
+                return true;
+            }
             self.received_all();
         }
         count > 0
@@ -161,6 +199,23 @@ impl Core {
             self.release_together(index);
         }
         self.mark_owed(index);
+        if !is_word || head.flags.get() == head::RETURNS {
+            self.slots.give_back(slot);
+            return true;
+        }
+        match self.turn_of(index, &head) {
+            Turn::Now => self.open_send(index, slot, length, &head),
+            Turn::Later => {
+                self.set_aside(index, slot, length, &head);
+                true
+            }
+            Turn::Never => self.drop_send(index, Drop::Ring),
+        }
+    }
+
+    /// Acts on a send, or begins to show its messages; `false` if a rule of the wire was broken.
+    #[inline]
+    pub(crate) fn open_send(&mut self, index: u32, slot: u32, length: usize, head: &Head) -> bool {
         if head.flags.get() & CONTROLS != 0 {
             let control = Control::read(self.slots.bytes(slot, length).skip(HEAD));
             let is_possible = control.is_ok_and(|control| self.control(index, &control));
@@ -170,17 +225,8 @@ impl Core {
             self.slots.give_back(slot);
             return true;
         }
-        if head.count.get() == 0 || head.flags.get() == head::RETURNS {
-            self.slots.give_back(slot);
-            return true;
-        }
-        self.inbox.current = Some(Current {
-            peer: index,
-            slot,
-            length: length as u32,
-            at: HEAD as u32,
-            left: head.count.get(),
-        });
+        self.inbox
+            .show(Current::new(index, slot, length, head.count.get()));
         true
     }
 
@@ -203,7 +249,10 @@ impl Core {
 
     #[inline]
     fn message_of(&self, current: &Current) -> Option<(SharedBytes<'_>, usize)> {
-        let bytes = self.slots.bytes(current.slot, current.length as usize);
+        let bytes = match current.slot {
+            COPY => self.rings.copied(current.length as usize),
+            slot => self.slots.bytes(slot, current.length as usize),
+        };
         head::message(bytes, current.at as usize, current.left == 1).ok()
     }
 
@@ -212,12 +261,15 @@ impl Core {
     fn shown(&mut self, current: Current, end: usize) {
         if let Some(link) = &mut self.peers[current.peer as usize].link {
             link.consumed += 1;
+            if link.consumed == self.rings.sizes.after {
+                self.rings.wanted.push(current.peer);
+            }
         }
         // The counters may have been sent since its send began.
         self.mark_owed(current.peer);
         if current.left == 1 {
             self.inbox.current = None;
-            self.slots.give_back(current.slot);
+            current.give_back(&mut self.slots);
         } else {
             self.inbox.current = Some(Current {
                 at: end as u32,
@@ -230,7 +282,7 @@ impl Core {
     #[cold]
     fn refuse(&mut self, current: Current) {
         self.inbox.current = None;
-        self.slots.give_back(current.slot);
+        current.give_back(&mut self.slots);
         self.drop_send(current.peer, Drop::Message);
         self.end(current.peer, DownReason::Hostile);
     }
@@ -279,7 +331,8 @@ impl Core {
 
     /// Whether there is something to show, or something has come since the last poll.
     pub(crate) fn has_arrivals(&mut self) -> bool {
-        self.inbox.current.is_some() || self.inbox.next < self.inbox.count || self.fetch()
+        let is_there = self.inbox.current.is_some() || self.inbox.next < self.inbox.count;
+        is_there || self.rings.are_used() && self.open_ring() || self.fetch()
     }
 
     /// Whether a connection of this peer is on its way to its end.

@@ -9,7 +9,7 @@ use doorbell_inet::unusable;
 use super::core::Sizes;
 use super::device::Device;
 use super::link::{DEPTH, Retries};
-use super::onesided;
+use super::{onesided, ring};
 use crate::config::VerbsConfig;
 use crate::discover;
 use crate::error::VerbsError;
@@ -38,6 +38,11 @@ impl Sizes {
                 register: config.register,
                 get_from: config.get_from,
                 ..onesided::Sizes::default()
+            },
+            ring: ring::Sizes {
+                uses: config.ring,
+                peers: config.ring_peers,
+                ..ring::Sizes::default()
             },
             ..Self::default()
         }

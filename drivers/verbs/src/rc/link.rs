@@ -7,9 +7,11 @@ use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::RailReport;
 use doorbell_fabric::time::Time;
 
-use super::head::{Counters, HEAD, Head, Impossible, Known, PROOF, RETURNS, WANTS_MORE};
+use super::head::{Counters, HEAD, Head, Impossible, Known, PROOF, RETURNS, WANTS_MORE, ring_flags};
 use super::hello::{Hello, Route};
 use super::outbox::{Outbox, Pool};
+use super::ring::RingOut;
+use super::ring::layout::SLOTS;
 use super::slots::Slots;
 use crate::cm::Size;
 use crate::error::VerbsError;
@@ -76,6 +78,20 @@ impl Retries {
 /// A connection in one of its lives.
 pub(crate) struct Link {
     poster: Poster,
+    // After the queue pair, as every registration that a peer writes to.
+    /// The ring that the peer writes to, and whether it was tried to make one.
+    pub(crate) ring_memory: Option<Arc<Registered>>,
+    pub(crate) was_tried: bool,
+    /// The ring of the peer.
+    pub(crate) ring: Option<Box<RingOut>>,
+    /// Sends over the queue, those that carry no messages included: made here, and arrived here.
+    queued: (u64, u64),
+    /// Of those that arrived, sends that wait for others over the ring.
+    pub(crate) early: usize,
+    /// Messages that were posted.
+    carried: u64,
+    /// Sends that were taken out of the ring since the peer was last sent what was taken.
+    ring_untold: usize,
     pub(crate) ours: Hello,
     pub(crate) state: State,
     /// Our line of counters: the peer's registration of it, and all of them, with its place.
@@ -102,6 +118,7 @@ pub(crate) struct Link {
     answered: (u64, u64),
     pub(crate) known: Known,
     from_heads: Known,
+    from_ring: Known,
     from_page: Known,
     /// When something arrived last.
     heard_at: Option<Time>,
@@ -142,6 +159,8 @@ pub(crate) struct Posted {
     pub(crate) inline: usize,
     /// Whether sends wait for credits now, and did not before.
     pub(crate) is_stalled: bool,
+    /// Messages that went over the ring.
+    pub(crate) ring: usize,
 }
 
 /// What a completion means.
@@ -175,6 +194,13 @@ impl Link {
         poster.pair().modify(attributes, numbers::HAS_STATE | mask)?;
         Ok(Self {
             poster,
+            ring_memory: None,
+            was_tried: false,
+            ring: None,
+            queued: (0, 0),
+            early: 0,
+            carried: 0,
+            ring_untold: 0,
             granted: ours.credits.into(),
             told: (0, ours.credits.into(), 0),
             target: ours.credits as usize,
@@ -197,6 +223,7 @@ impl Link {
             answered: (0, 0),
             known: Known::default(),
             from_heads: Known::default(),
+            from_ring: Known::default(),
             from_page: Known::default(),
             heard_at: None,
             is_stalled: false,
@@ -250,7 +277,7 @@ impl Link {
             granted: theirs.credits.into(),
             recalls: 0,
         };
-        (self.known, self.from_heads) = (begin, begin);
+        (self.known, self.from_heads, self.from_ring) = (begin, begin, begin);
         self.state = State::Receiving;
         Ok(())
     }
@@ -296,43 +323,80 @@ impl Link {
             return result;
         };
         let mut prepared = 0;
-        while self.credits() > 0 && self.room() > 0 && prepared < most {
+        // By request: whether it writes to the ring.
+        let mut ringed = 0u64;
+        while self.room() > 0 && prepared < most {
             let has_more = outbox.has_two();
             let Some(frame) = outbox.next() else { break };
+            let (last, consumed) = (self.carried + u64::from(frame.messages), self.known.consumed);
+            let ring = self.ring.as_mut();
+            let slot = ring.and_then(|ring| ring.next(frame, last, consumed));
+            if slot.is_none() && self.credits() == 0 {
+                break;
+            }
             let (number, reports) = self.number();
             frame.request = number;
-            self.sends += 1;
+            self.sends += u64::from(slot.is_none());
             let wants_more = has_more && self.sends >= self.known.granted;
-            let (place, messages) = (pool.place(frame), usize::from(frame.messages));
+            let flags = frame.flags | if wants_more { WANTS_MORE } else { 0 };
+            let written = match &self.ring {
+                Some(ring) if slot.is_none() => ring_flags(ring.written()),
+                _ => 0,
+            };
+            let messages = usize::from(frame.messages);
             let head = Head {
                 consumed: self.consumed.into(),
                 granted: (self.granted as u32).into(),
                 count: frame.messages.into(),
-                flags: (frame.flags | if wants_more { WANTS_MORE } else { 0 }).into(),
+                flags: (flags | written).into(),
             };
             pool.write_head(frame, &head);
             result.asks |= wants_more;
-            let body = frame.body.as_ref().map(|body| &body.place);
             let frame_is_short = frame.body.is_none();
-            let own = (&**memory, place.0, place.1);
-            if self.poster.send(number, own, body, reports).is_err() {
+            let (place, is_prepared) = match slot {
+                Some(slot) => {
+                    let place = pool.write_tail(frame, self.queued.0 as u32, slot.lap);
+                    let own = (&**memory, place.0, place.1);
+                    (place, self.poster.write(number, own, slot.at, reports).is_ok())
+                }
+                None => {
+                    let (place, body) = (pool.place(frame), frame.body.as_ref().map(|body| &body.place));
+                    let own = (&**memory, place.0, place.1);
+                    (place, self.poster.send(number, own, body, reports).is_ok())
+                }
+            };
+            if !is_prepared {
                 result.is_broken = true;
                 break;
+            }
+            if slot.is_some() {
+                ringed |= 1 << prepared;
+                result.ring += messages;
+            } else {
+                self.queued.0 += 1;
             }
             let goes_along = frame_is_short && place.1 <= self.poster.pair().inline();
             result.inline += usize::from(goes_along);
             outbox.step();
             (prepared, result.messages) = (prepared + 1, result.messages + messages);
-            (self.told.0, self.told.1) = (self.consumed, self.granted);
+            self.carried = last;
+            self.has_told_taken();
+            self.told.1 = self.granted;
         }
         let stalls = self.credits() == 0 && outbox.waits();
         result.is_stalled = stalls && !std::mem::replace(&mut self.is_stalled, stalls);
         if prepared > 0 {
             self.poster.signal_last();
             self.reports = self.posted;
-            let taken = self.ring(prepared, now);
+            let taken = self.announce(prepared, now);
             outbox.step_back(prepared - taken);
-            self.sends -= (prepared - taken) as u64;
+            // The connection ends then.
+            let lost_ring = u64::from(ringed.checked_shr(taken as u32).unwrap_or(0).count_ones());
+            let lost = (prepared - taken) as u64 - lost_ring;
+            (self.sends, self.queued.0) = (self.sends - lost, self.queued.0 - lost);
+            if let Some(ring) = &mut self.ring {
+                ring.step_back(lost_ring);
+            }
             result.is_broken |= taken < prepared;
             (result.requests, result.sends) = (taken, taken);
         }
@@ -340,7 +404,7 @@ impl Link {
     }
 
     /// Rings the doorbell for `prepared` requests; returns how many were taken.
-    fn ring(&mut self, prepared: usize, now: Time) -> usize {
+    fn announce(&mut self, prepared: usize, now: Time) -> usize {
         if self.posted - self.done == prepared as u64 {
             self.done_at = now;
         }
@@ -363,12 +427,13 @@ impl Link {
             self.reports = number;
             self.proofs.requests[place] = number;
             self.sends += 1;
+            self.queued.0 += 1;
             is_ready &= self
                 .poster
                 .send(number, (&*self.lines, at, length), None, true)
                 .is_ok();
         }
-        result.requests = self.ring(2, now);
+        result.requests = self.announce(2, now);
         result.is_broken = !is_ready || result.requests < 2;
         result
     }
@@ -413,10 +478,17 @@ impl Link {
             .poster
             .write(number, own, self.theirs, reports || due)
             .is_ok();
-        result.requests = self.ring(1, now);
+        result.requests = self.announce(1, now);
         result.is_broken = !is_ready || result.requests == 0;
         self.told = self.counters();
+        self.ring_untold = 0;
         result
+    }
+
+    /// A head takes along what was taken.
+    #[inline]
+    fn has_told_taken(&mut self) {
+        (self.told.0, self.ring_untold) = (self.consumed, 0);
     }
 
     fn counters(&self) -> (u64, u64, u64) {
@@ -454,12 +526,14 @@ impl Link {
             .poster
             .send(number, (&*self.lines, at, HEAD), None, true)
             .is_ok();
-        result.requests = self.ring(1, now);
+        result.requests = self.announce(1, now);
         result.is_broken = !is_ready || result.requests == 0;
         if !result.is_broken {
             self.sends += 1 + u64::from(count);
+            self.queued.0 += 1;
             self.answered.1 = number;
-            (self.told.0, self.told.1) = (self.consumed, self.granted);
+            self.has_told_taken();
+            self.told.1 = self.granted;
         }
         result
     }
@@ -488,7 +562,7 @@ impl Link {
         self.reports = number;
         let own = (&*self.lines, self.line, 0);
         let is_ready = self.poster.write(number, own, (0, 0), true).is_ok();
-        result.requests = self.ring(1, now);
+        result.requests = self.announce(1, now);
         result.is_broken = !is_ready || result.requests == 0;
         result
     }
@@ -597,6 +671,7 @@ impl Link {
             return Err(Impossible);
         }
         self.received += 1;
+        self.queued.1 += 1;
         slots.redeem(1);
         if head.flags.get() == PROOF {
             return Ok(false);
@@ -613,6 +688,33 @@ impl Link {
             self.target = (self.target * 2).min(MOST_CREDITS);
         }
         self.known.head(&mut self.from_heads, head, accepted, self.sends)
+    }
+
+    /// A send has arrived in the ring: it takes no credit, and its head may bring news.
+    #[inline]
+    pub(crate) fn arrived_in_ring(
+        &mut self,
+        head: &Head,
+        accepted: u64,
+        now: Time,
+    ) -> Result<bool, Impossible> {
+        self.heard_at = Some(now);
+        self.ring_untold += 1;
+        if head.flags.get() & WANTS_MORE != 0 {
+            self.target = (self.target * 2).min(MOST_CREDITS);
+        }
+        self.known.head(&mut self.from_ring, head, accepted, self.sends)
+    }
+
+    /// Sends that have arrived over the queue.
+    #[inline]
+    pub(crate) fn queued_here(&self) -> u64 {
+        self.queued.1
+    }
+
+    /// Whether the library reports that what the peer writes is there in order.
+    pub(crate) fn is_written_in_order(&self) -> bool {
+        self.poster.pair().is_written_in_order()
     }
 
     /// Credits that the peer was granted in all.
@@ -634,16 +736,21 @@ impl Link {
         (self.granted - self.received) as usize
     }
 
-    /// Whether the peer has used so much that it waits soon.
+    /// Whether the peer has used so much, of its credits or of its ring, that it waits soon.
     #[inline]
     pub(crate) fn is_low(&self) -> bool {
+        self.lacks_credits() || self.ring_untold >= SLOTS / 2
+    }
+
+    #[inline]
+    fn lacks_credits(&self) -> bool {
         self.promised() <= (self.target / 4).min(LOW_MOST)
     }
 
     /// The peer uses its credits up: it is granted more at a time, where there is plenty.
     #[inline]
     pub(crate) fn widen(&mut self, slots: &Slots) {
-        if slots.unpromised() * 2 > slots.posted {
+        if self.lacks_credits() && slots.unpromised() * 2 > slots.posted {
             self.target = (self.target * 4).min(MOST_CREDITS);
         }
     }
@@ -651,7 +758,8 @@ impl Link {
     /// Grants what there is, up to the target; returns how many credits. What a new connection begins with is
     /// left for that.
     pub(crate) fn grant(&mut self, slots: &mut Slots) -> u64 {
-        let (has, free) = (self.promised(), slots.unpromised());
+        // What waits for the ring keeps its slot.
+        let (has, free) = (self.promised() + self.early, slots.unpromised());
         let spared = free.saturating_sub(FIRST_CREDITS);
         let most = spared.max(free.min(FIRST_CREDITS.saturating_sub(has)));
         let more = self.target.saturating_sub(has).min(most);

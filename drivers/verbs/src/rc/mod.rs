@@ -18,6 +18,7 @@ mod outbox;
 mod rail;
 mod record;
 mod regions;
+mod ring;
 mod slots;
 #[cfg(test)]
 mod tests;

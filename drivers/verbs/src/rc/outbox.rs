@@ -8,6 +8,7 @@ use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{Body, Refused};
 
 use super::head::{CONTROLS, HEAD, LENGTH};
+use super::ring::layout::{TAIL, Tail};
 use crate::sys::{Place, Registered};
 
 /// The sends that are kept for one peer at most.
@@ -84,6 +85,17 @@ impl Pool {
     pub(crate) fn place(&self, frame: &Frame) -> (usize, usize) {
         (self.at(frame.slot), frame.length)
     }
+
+    /// Writes what a send over a ring ends with; the place of all its bytes.
+    #[inline]
+    pub(crate) fn write_tail(&self, frame: &Frame, queued: u32, lap: u32) -> (usize, usize) {
+        use zerocopy::IntoBytes;
+        let (at, length) = self.place(frame);
+        let send = self.bytes().as_shared().skip(at).take(length);
+        let tail = Tail::of(send, queued, lap);
+        self.bytes().write(at + length, tail.as_bytes());
+        (at, length + TAIL)
+    }
 }
 
 /// A body that is sent from where it lies.
@@ -108,6 +120,31 @@ pub(crate) struct Frame {
 impl Frame {
     fn total(&self) -> usize {
         self.length + self.body.as_ref().map_or(0, |body| body.slice.len())
+    }
+
+    /// Bytes in the slot, head included.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it is of messages that are all in the slot, and no longer than this.
+    #[inline]
+    pub(crate) fn is_short(&self, most: usize) -> bool {
+        self.flags == 0 && self.body.is_none() && self.length <= most
+    }
+}
+
+/// A send of this many bytes and messages.
+#[cfg(test)]
+pub(crate) fn frame_of(length: usize, messages: u16) -> Frame {
+    Frame {
+        slot: 0,
+        length,
+        messages,
+        body: None,
+        request: 0,
+        flags: 0,
     }
 }
 

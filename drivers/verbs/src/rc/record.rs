@@ -32,10 +32,12 @@ pub(crate) enum Drop {
     Message,
     /// Not a send: the counters that the peer has written cannot be.
     Page,
+    /// Of a ring, where no such send can be; or behind sends over a ring that there cannot be.
+    Ring,
 }
 
 /// Reasons to drop a send.
-pub(crate) const DROPS: usize = 7;
+pub(crate) const DROPS: usize = 8;
 
 impl Drop {
     /// The names of the counters, in the order of the reasons.
@@ -47,6 +49,7 @@ impl Drop {
         "dropped_control",
         "dropped_message",
         "dropped_page",
+        "dropped_ring",
     ];
 
     fn as_str(self) -> &'static str {
@@ -58,6 +61,7 @@ impl Drop {
             Self::Control => "a word about one-sided operations cannot be",
             Self::Message => "a message in it is cut",
             Self::Page => "the counters that it has written cannot be",
+            Self::Ring => "its place among those of a ring cannot be",
         }
     }
 }

@@ -87,6 +87,7 @@ functions! {
     optional {
         query_gid_table c"_ibv_query_gid_table" c"IBVERBS_1.11" (*mut Context, *mut GidEntry, usize, u32, usize) -> isize;
         is_fork_initialized c"ibv_is_fork_initialized" c"IBVERBS_1.13" () -> c_int;
+        query_data_in_order c"ibv_query_qp_data_in_order" c"IBVERBS_1.14" (*mut Qp, c_int, u32) -> c_int;
     }
 }
 

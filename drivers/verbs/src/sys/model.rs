@@ -3,6 +3,7 @@
 // Its functions are C's: each dereferences several of its caller's pointers.
 #![allow(clippy::multiple_unsafe_ops_per_block, clippy::missing_safety_doc)]
 
+mod late;
 mod onesided;
 mod reliable;
 
@@ -17,6 +18,7 @@ use super::abi::*;
 use super::library::{Functions, Library};
 use super::numbers;
 
+pub(crate) use late::{LateWrite, arrive, forget_data_in_order, late_writes, put_off_writes};
 use onesided::Beneath;
 pub(crate) use onesided::{
     ForkCalls, Windows, bound_windows, break_pair, copy_nothing_at_fork, fork_calls, hold_binds, pairs_of,
@@ -48,6 +50,8 @@ pub(crate) struct Spec {
     pub(crate) reads: c_int,
     /// Bytes that may be registered.
     pub(crate) lockable: usize,
+    /// Whether it reports that data is written in order.
+    pub(crate) in_order: bool,
 }
 
 /// What a device reports that it can do, and what it grants.
@@ -101,6 +105,7 @@ impl Spec {
             atomics: numbers::ATOMIC_HCA,
             reads: 4,
             lockable: usize::MAX,
+            in_order: false,
         }
     }
 }
@@ -134,6 +139,9 @@ struct Dev {
     locked: usize,
     /// When requests are executed that do not end as they are posted.
     random: Option<doorbell_testing::random::Random>,
+    /// Writes of at least this many bytes are kept, and what was.
+    late_from: Option<usize>,
+    late: Vec<LateWrite>,
 }
 
 impl Dev {
@@ -343,6 +351,8 @@ pub(crate) fn library(spec: Spec) -> Library {
         resolved: (0, Duration::ZERO),
         locked: 0,
         random: None,
+        late_from: None,
+        late: Vec::new(),
     });
     Library {
         file: PathBuf::from("model"),
@@ -715,6 +725,7 @@ const FUNCTIONS: Functions = Functions {
     query_gid_table: Some(query_gid_table),
     fork_init: onesided::fork_init,
     is_fork_initialized: Some(onesided::is_fork_initialized),
+    query_data_in_order: Some(late::query_data_in_order),
 };
 
 fn put(text: &str, into: &mut [c_char]) {

@@ -172,7 +172,7 @@ impl Core {
         Ok((Requests::new(pair, DEPTH), first_packet()))
     }
 
-    pub(super) fn send_control(&mut self, index: u32, control: Control) {
+    pub(crate) fn send_control(&mut self, index: u32, control: Control) {
         if !self.onesided.side(index).send(control) {
             self.end(index, DownReason::Hostile);
         }
@@ -215,6 +215,7 @@ impl Core {
                 self.on_reply(index, name, round, verdict);
                 true
             }
+            Control::Ring(word) => self.ring_word(index, word),
         }
     }
 

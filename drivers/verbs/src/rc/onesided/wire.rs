@@ -6,13 +6,16 @@
 //! kind  flags  0  round  pair  sequence  reads  key  name of the exposure
 //! ```
 //!
-//! Little endian. All checks of what a peer sends are here.
+//! Words about a ring have its first lap in `round`, its slots and their bytes in `pair` and `sequence`, its key
+//! and its address in `key` and `name`. Little endian. All checks of what a peer sends are here.
 
 use doorbell_fabric::memory::SharedBytes;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::rc::head::Impossible;
+use crate::rc::ring::layout::{SLOT, SLOTS};
+use crate::rc::ring::wire::{self as ring, Word};
 
 /// Bytes of one.
 pub(crate) const CONTROL: usize = size_of::<Raw>();
@@ -67,11 +70,14 @@ pub(crate) enum Control {
     Lookup(u64),
     /// The answer, which holds for this round.
     Reply(u64, u32, Verdict),
+    /// About a ring of short messages.
+    Ring(Word),
 }
 
 const OFFER: u8 = 1;
 const LOOKUP: u8 = 2;
 const REPLY: u8 = 3;
+const RING: u8 = 4;
 /// Highest number of a queue pair, and of a packet.
 const NUMBER_MOST: u32 = 0x00ff_ffff;
 /// Most reads that a queue pair can answer at a time.
@@ -104,6 +110,19 @@ impl Control {
                     Verdict::Unknown => {}
                     Verdict::Withdrawn => raw.flags = 1,
                     Verdict::Good(key) => (raw.flags, raw.key) = (2, key.into()),
+                }
+            }
+            Self::Ring(word) => {
+                raw.kind = RING;
+                match word {
+                    Word::Offer(offer) => {
+                        (raw.pair, raw.sequence) = ((SLOTS as u32).into(), (SLOT as u32).into());
+                        raw.round = offer.first_lap.into();
+                        (raw.key, raw.name) = (offer.key.into(), offer.address.into());
+                    }
+                    Word::Pause => raw.flags = 1,
+                    Word::Paused => raw.flags = 2,
+                    Word::Resume => raw.flags = 3,
                 }
             }
         }
@@ -141,6 +160,15 @@ impl Control {
             (REPLY, 0) => Self::Reply(raw.name.get(), round, Verdict::Unknown),
             (REPLY, 1) => Self::Reply(raw.name.get(), round, Verdict::Withdrawn),
             (REPLY, 2) => Self::Reply(raw.name.get(), round, Verdict::Good(raw.key.get())),
+            // Slots and their bytes are those of this version, or it is none.
+            (RING, 0) if round > 0 => Self::Ring(Word::Offer(ring::Offer {
+                address: raw.name.get(),
+                key: raw.key.get(),
+                first_lap: round,
+            })),
+            (RING, 1) => Self::Ring(Word::Pause),
+            (RING, 2) => Self::Ring(Word::Paused),
+            (RING, 3) => Self::Ring(Word::Resume),
             _ => return Err(Impossible),
         };
         // What a kind does not have is zero.
@@ -183,9 +211,39 @@ mod tests {
             Control::Reply(name, 9, Verdict::Unknown),
             Control::Reply(name, 9, Verdict::Withdrawn),
             Control::Reply(name, 9, Verdict::Good(0xffff_ff01)),
+            Control::Ring(Word::Offer(OFFERED_RING)),
+            Control::Ring(Word::Pause),
+            Control::Ring(Word::Paused),
+            Control::Ring(Word::Resume),
         ] {
             assert_eq!(read(&control.write()), Ok(control));
         }
+    }
+
+    const OFFERED_RING: ring::Offer = ring::Offer {
+        address: 0x0102_0304_0506_0708,
+        key: 0x1122_3344,
+        first_lap: 0x5566_7788,
+    };
+
+    #[test]
+    fn golden_offer_of_a_ring() {
+        #[rustfmt::skip]
+        let golden = [
+            4, 0, 0, 0, 0x88, 0x77, 0x66, 0x55, 16, 0, 0, 0, 0x10, 4, 0, 0,
+            0, 0, 0, 0, 0x44, 0x33, 0x22, 0x11, 8, 7, 6, 5, 4, 3, 2, 1,
+        ];
+        let offer = Control::Ring(Word::Offer(OFFERED_RING));
+        assert_eq!(offer.write(), golden);
+        // Flags that there are not; no first lap; other slots, and others of their bytes; reads.
+        for (at, byte) in [(1, 4), (1, 1), (8, 15), (8, 0), (12, 0), (13, 5), (16, 1)] {
+            let mut bytes = golden;
+            bytes[at] = byte;
+            assert_eq!(read(&bytes), Err(Impossible), "{byte} at {at}");
+        }
+        let mut bytes = golden;
+        bytes[4..8].fill(0);
+        assert_eq!(read(&bytes), Err(Impossible), "no first lap");
     }
 
     #[test]
@@ -197,6 +255,7 @@ mod tests {
         let lies = [
             (0, 0),
             (0, 4),
+            (0, 5),
             (0, 255),
             (1, 4),
             (2, 1),

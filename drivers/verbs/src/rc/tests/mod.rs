@@ -14,6 +14,7 @@ mod one_sided_random;
 mod path;
 mod record;
 mod registered_at_fork;
+mod ring;
 mod sleep;
 mod time;
 

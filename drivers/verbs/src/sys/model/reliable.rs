@@ -526,6 +526,9 @@ impl World {
         unsafe {
             match request.opcode {
                 numbers::WR_SEND => self.deliver(&target, &bytes),
+                numbers::WR_RDMA_WRITE if self.is_late(at, bytes.len()) => {
+                    self.write_late(at, &target, request.first, bytes)
+                }
                 numbers::WR_RDMA_WRITE => self.write(&target, request.first, &bytes),
                 _ => numbers::LOC_QP_OP_ERR,
             }

@@ -187,6 +187,16 @@ impl ReliablePair {
         self.granted.max_inline_data as usize
     }
 
+    /// Whether the library reports that what the other end writes is there in order, so that its last byte
+    /// shows all of it. An older library does not report it.
+    pub(crate) fn is_written_in_order(&self) -> bool {
+        let Some(query) = self.open.library.functions.query_data_in_order else {
+            return false;
+        };
+        // SAFETY: the queue pair is alive, and a kind of request and no flags are passed.
+        unsafe { query(self.raw, numbers::WR_RDMA_WRITE, 0) == 1 }
+    }
+
     /// Changes its state.
     ///
     /// # Errors

@@ -79,6 +79,24 @@ carried() {
     done
 }
 
+# Short messages over rings, which soft-RoCE uses only when it is told to: of two ranks that poll, and while the interface goes.
+ring() {
+    if [ $kind != rc ]; then return 0; fi
+    local -x DOORBELL_VERBS_RING=on
+    local through
+    verified "$kind, ring: pingpong" doorbell pingpong --rail $rail --verify --sizes 8,64,512,1400,8Ki --samples 30 --no-reference
+    verified "$kind, ring: stream" doorbell stream --rail $rail --verify --sizes 64,512,4Ki --seconds 3 --no-reference
+    streams 20 $rail udp:lo
+    grows "$kind, ring: over the port" $rail
+    through=$(doorbell counters --name "$rail.ring" 2> /dev/null | awk '{ for (at = 2; at <= NF; at++) if ($at ~ /^[0-9]+$/) count += $at } END { print count + 0 }')
+    if [ "$through" -gt 0 ]; then ok "$kind, ring: $through messages over rings"; else failed "$kind, ring: messages over rings" "none"; fi
+    ip link set eth0 down
+    grows "$kind, ring: the interface is down, over the kernel's sockets" udp:lo
+    ip link set eth0 up
+    grows "$kind, ring: the interface is up, over the port again" $rail
+    ended "$kind, ring"
+}
+
 # Sixteen ranks, and what they leave. Every pair of them has a bound of three seconds, which an emulated machine may miss: shown.
 many() {
     timeout 170 doorbell links --ranks 16 --rail $rail 2> client.err | tail -n 8
@@ -174,7 +192,7 @@ done
 based
 for kind in $KINDS; do
     rail=$(rail_of rxe0 $kind)
-    for part in ${PARTS:-listed contract operations calls carried many failover failover_twice failover_thrice killed taken}; do $part; done
+    for part in ${PARTS:-listed contract operations calls carried ring many failover failover_twice failover_thrice killed taken}; do $part; done
 done
 complaints
 finish
