@@ -134,7 +134,7 @@ impl Core {
         self.rings.took(at);
         self.stats.ring_received += u64::from(head.count.get());
         if is_news {
-            self.news(index);
+            self.release_together(index);
         }
         self.mark_owed(index);
         self.inbox
