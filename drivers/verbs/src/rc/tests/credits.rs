@@ -186,6 +186,7 @@ fn a_slot_that_no_promise_stands_behind_is_posted_at_once() {
     }
     // What came back last waits for others to be posted with.
     hub.core.slots.refill(true);
+    (0..8).for_each(|peer| hub.core.mark_owed(peer));
     hub.core.tell(false);
     let slots = &hub.core.slots;
     assert_eq!((seen.0, slots.promised, slots.posted), (8, 32, 32), "{slots:?}");
