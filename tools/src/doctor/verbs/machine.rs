@@ -284,42 +284,65 @@ fn device_file(walk: &mut Walk, at: &At<'_>) -> Link {
     ))
 }
 
-/// The RDMA control group: how many objects of the device this process may have.
+/// The RDMA control groups: how many objects of the device this process may have, by its own group and by each
+/// one above it.
 fn group(walk: &mut Walk, at: &At<'_>) -> Link {
-    let groups = at.system.text("/proc/self/cgroup").unwrap_or_default();
-    let own = groups.lines().find_map(|line| line.strip_prefix("0::"));
-    let folder = format!("/sys/fs/cgroup{}", own.unwrap_or("/").trim_end_matches('/'));
-    let limits = of_device(at, &format!("{folder}/rdma.max"));
-    let used = of_device(at, &format!("{folder}/rdma.current")).unwrap_or_default();
-    let Some(limits) = limits else {
-        walk.ok("cgroup", "no RDMA control group limits it");
-        return Ok(());
-    };
-    for (what, needed) in NEEDED {
-        let Some(most) = value(&limits, what) else {
+    let mut least = None;
+    for folder in groups(at.system) {
+        let Some(limits) = of_device(at, &format!("{folder}/rdma.max")) else {
             continue;
         };
-        let used = value(&used, what).unwrap_or(0);
-        if most.saturating_sub(used) < needed {
-            return Err(walk.broken(
-                "cgroup",
-                format!(
-                    "{what} of {} is limited to {most}, of which {used} are used and {needed} are needed",
-                    at.device
-                ),
-                format!("{folder}/rdma.max limits it"),
-                vec![Fix::run(
-                    format!("echo '{} {what}=max' > {folder}/rdma.max", at.device),
-                    "lift the limit, as root",
-                )],
-            ));
+        let used = of_device(at, &format!("{folder}/rdma.current")).unwrap_or_default();
+        for (what, needed) in NEEDED {
+            let Some(most) = value(&limits, what) else {
+                continue;
+            };
+            let used = value(&used, what).unwrap_or(0);
+            if most.saturating_sub(used) < needed {
+                return Err(walk.broken(
+                    "cgroup",
+                    format!(
+                        "{what} of {} is limited to {most}, of which {used} are used and {needed} are needed",
+                        at.device
+                    ),
+                    format!("{folder}/rdma.max limits it"),
+                    vec![Fix::run(
+                        format!("echo '{} {what}=max' > {folder}/rdma.max", at.device),
+                        "lift the limit, as root",
+                    )],
+                ));
+            }
         }
+        least.get_or_insert(limits);
     }
-    walk.ok(
-        "cgroup",
-        format!("the RDMA control group leaves enough: {limits}"),
-    );
+    match least {
+        None => walk.ok("cgroup", "no RDMA control group limits it"),
+        Some(limits) => walk.ok(
+            "cgroup",
+            format!("the RDMA control group leaves enough: {limits}"),
+        ),
+    }
     Ok(())
+}
+
+/// The folders of the control groups that limit this process, its own first: of the unified hierarchy, or of
+/// the one for RDMA.
+fn groups(system: &System) -> Vec<String> {
+    let text = system.text("/proc/self/cgroup").unwrap_or_default();
+    let of_rdma = |line: &str| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        let is_it = controllers.split(',').any(|controller| controller == "rdma");
+        is_it.then(|| ("/sys/fs/cgroup/rdma", path.to_owned()))
+    };
+    let unified = || text.lines().find_map(|line| line.strip_prefix("0::"));
+    let (root, own) = text
+        .lines()
+        .find_map(of_rdma)
+        .or_else(|| Some(("/sys/fs/cgroup", unified()?.to_owned())))
+        .unwrap_or(("/sys/fs/cgroup", String::new()));
+    let own = own.trim_end_matches('/').to_owned();
+    let above = std::iter::successors(Some(own.as_str()), |path| Some(path.rsplit_once('/')?.0));
+    above.map(|path| format!("{root}{path}")).collect()
 }
 
 /// A device's line in a file of the control group, without its name.

@@ -365,6 +365,16 @@ fn a_control_group_that_leaves_too_little_is_named_with_its_file() {
         "rxe0 hca_handle=max hca_object=max\n",
     );
     assert_eq!(step(&with(&fake, Made::new()), "cgroup").is, Is::Ok);
+    // A group above limits what is below it.
+    let above = "/sys/fs/cgroup/user.slice";
+    fake.file(&format!("{above}/rdma.max"), "rxe0 hca_handle=0 hca_object=max\n");
+    let above_all = broken(with(&fake, Made::new()), "cgroup");
+    assert_eq!(above_all.cause.as_deref(), Some("/sys/fs/cgroup/user.slice/rdma.max limits it"));
+    // A hierarchy of its own, as version 1 has it.
+    fake.file("/proc/self/cgroup", "7:rdma,misc:/jobs/one\n0::/user.slice\n")
+        .file("/sys/fs/cgroup/rdma/jobs/rdma.max", "rxe0 hca_handle=1 hca_object=3\n");
+    let first = broken(with(&fake, Made::new()), "cgroup");
+    assert_eq!(first.cause.as_deref(), Some("/sys/fs/cgroup/rdma/jobs/rdma.max limits it"));
 }
 
 #[test]
