@@ -64,7 +64,7 @@ struct IeeePfc {
     indications: [u64; PRIORITIES],
 }
 
-/// `struct dcb_app`.
+/// `struct dcb_app`: the priority of packets that a selector and a number choose.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 struct App {

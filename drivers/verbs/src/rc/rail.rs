@@ -220,7 +220,8 @@ impl RcRail {
         Some(format!("{reason}; {remedy}"))
     }
 
-    /// Whether the connection to a peer is refused, at either end, because both choose different pairs of GIDs.
+    /// Whether the connection to a peer is refused, at either end, because both choose different pairs of
+    /// GIDs.
     #[must_use]
     pub fn refuses_gids(&self, peer: PeerIndex) -> bool {
         let refusal = self.connector.note(peer).refusal;
@@ -260,7 +261,8 @@ impl RcRail {
     }
 
     /// Tries what the port's memory windows are worth, on the port itself and before any peer is opened;
-    /// `None` where the device has none that bind. For a diagnosis: it takes up to some seconds on a broken device.
+    /// `None` where the device has none that bind. For a diagnosis: it takes up to some seconds on a broken
+    /// device.
     pub fn examine_windows(&mut self) -> Option<WindowFacts> {
         let route = to_itself(self.watch.port())?;
         self.core.examine_windows(&route)

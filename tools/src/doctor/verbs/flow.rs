@@ -174,7 +174,7 @@ pub(super) fn privileged_keys(walk: &mut Walk, at: &At<'_>) {
                 false => "this process has no CAP_NET_RAW: the kernel gives it no Q_Key whose highest bit is set",
             },
             vec![Fix::hand(
-                "rails need none; acm over queue pairs does, and says so: run it as root, or `setcap cap_net_raw+ep` its \
+                "rails need none; acm over queue pairs does, and reports it: run it as root, or `setcap cap_net_raw+ep` its \
                  program",
             )],
         ),

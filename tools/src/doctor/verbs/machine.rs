@@ -284,8 +284,8 @@ fn device_file(walk: &mut Walk, at: &At<'_>) -> Link {
     ))
 }
 
-/// The RDMA control groups: how many objects of the device this process may have, by its own group and by each
-/// one above it.
+/// The RDMA control groups: how many objects of the device this process may have, by its own group and by
+/// each one above it.
 fn group(walk: &mut Walk, at: &At<'_>) -> Link {
     let mut least = None;
     for folder in groups(at.system) {

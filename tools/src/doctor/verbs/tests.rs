@@ -369,12 +369,21 @@ fn a_control_group_that_leaves_too_little_is_named_with_its_file() {
     let above = "/sys/fs/cgroup/user.slice";
     fake.file(&format!("{above}/rdma.max"), "rxe0 hca_handle=0 hca_object=max\n");
     let above_all = broken(with(&fake, Made::new()), "cgroup");
-    assert_eq!(above_all.cause.as_deref(), Some("/sys/fs/cgroup/user.slice/rdma.max limits it"));
+    assert_eq!(
+        above_all.cause.as_deref(),
+        Some("/sys/fs/cgroup/user.slice/rdma.max limits it")
+    );
     // A hierarchy of its own, as version 1 has it.
     fake.file("/proc/self/cgroup", "7:rdma,misc:/jobs/one\n0::/user.slice\n")
-        .file("/sys/fs/cgroup/rdma/jobs/rdma.max", "rxe0 hca_handle=1 hca_object=3\n");
+        .file(
+            "/sys/fs/cgroup/rdma/jobs/rdma.max",
+            "rxe0 hca_handle=1 hca_object=3\n",
+        );
     let first = broken(with(&fake, Made::new()), "cgroup");
-    assert_eq!(first.cause.as_deref(), Some("/sys/fs/cgroup/rdma/jobs/rdma.max limits it"));
+    assert_eq!(
+        first.cause.as_deref(),
+        Some("/sys/fs/cgroup/rdma/jobs/rdma.max limits it")
+    );
 }
 
 #[test]
@@ -575,7 +584,7 @@ fn counters_of_soft_roce_speak_of_loss_too() {
     );
 }
 
-/// What the step of flow control says about a card whose driver reports this.
+/// The step of flow control for a card whose driver reports this.
 fn flow_of(reports: Result<Option<FlowControl>, String>, config: &VerbsConfig) -> Step {
     let made = Made::new();
     let mut facts = Facts {
