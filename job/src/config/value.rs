@@ -391,7 +391,7 @@ words! {
         Auto = "auto",
         /// On every device.
         On = "on",
-        /// On none.
+        /// No device: everything goes over queues.
         Off = "off",
     }
 }

@@ -170,8 +170,8 @@ impl Known {
         self.take(last, now, messages, sends)
     }
 
-    /// Heads over the queue, heads over the ring, and the page are ways, each in order: on one, a number never
-    /// shrinks. Whether there is news.
+    /// Heads over the queue, heads over the ring, and the page are ways, each in order: on one, a number
+    /// never shrinks. Whether there is news.
     fn take(&mut self, last: &mut Self, now: Self, messages: u64, sends: u64) -> Result<bool, Impossible> {
         let shrinks =
             now.consumed < last.consumed || now.granted < last.granted || now.recalls < last.recalls;

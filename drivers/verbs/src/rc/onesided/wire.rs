@@ -6,8 +6,8 @@
 //! kind  flags  0  round  pair  sequence  reads  key  name of the exposure
 //! ```
 //!
-//! Words about a ring have its first lap in `round`, its slots and their bytes in `pair` and `sequence`, its key
-//! and its address in `key` and `name`. Little endian. All checks of what a peer sends are here.
+//! Words about a ring have its first lap in `round`, its slots and their bytes in `pair` and `sequence`, its
+//! key and its address in `key` and `name`. Little endian. All checks of what a peer sends are here.
 
 use doorbell_fabric::memory::SharedBytes;
 use zerocopy::little_endian::{U16, U32, U64};

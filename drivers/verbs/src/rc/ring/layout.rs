@@ -1,5 +1,5 @@
-//! The bytes of a slot: a send, as the queue of receives would have it, and behind it, at the slot's end, what
-//! shows that it is whole.
+//! The bytes of a slot: a send, as the queue of receives would have it, and behind it, at the slot's end,
+//! what shows that it is whole.
 //!
 //! ```text
 //!   ┌─────────────┬── a send: head, messages ──┬──────── tail, 16 bytes ────────┐

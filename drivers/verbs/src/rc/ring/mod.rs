@@ -15,8 +15,8 @@
 //! | `receiver` | the rings of this end |
 //!
 //! Each send has a place in one order over both ways: a slot names how many sends went over the queue before
-//! it, the head of a send over the queue how many went over the ring. What comes early over one of them waits:
-//! in its slot, or in its receive slot, of which a peer has no more than credits.
+//! it, the head of a send over the queue how many went over the ring. What comes early over one of them
+//! waits: in its slot, or in its receive slot, of which a peer has no more than credits.
 //!
 //! A slot is free when its messages were taken, which the counter of consumed messages reports: it rides in
 //! every head, and is written to a peer that has used half of its ring.
@@ -87,8 +87,8 @@ impl Sizes {
 impl Core {
     // Receiving.
 
-    /// Opens the next send that came over a ring, or over the queue and has waited for one over a ring; whether
-    /// there was any.
+    /// Opens the next send that came over a ring, or over the queue and has waited for one over a ring;
+    /// whether there was any.
     #[inline]
     pub(crate) fn open_ring(&mut self) -> bool {
         let mut from = 0;
@@ -142,8 +142,8 @@ impl Core {
         true
     }
 
-    /// A peer has broken a rule of the wire in its ring: always `false`. What it has written is looked at until
-    /// its connection is over, and counted once.
+    /// A peer has broken a rule of the wire in its ring: always `false`. What it has written is looked at
+    /// until its connection is over, and counted once.
     #[cold]
     fn refuse_ring(&mut self, index: u32, why: Drop) -> bool {
         if self.is_up(index) {

@@ -267,7 +267,7 @@ impl Rings {
         Some(ring.peer)
     }
 
-    /// Whether a peer may write to one: that raises no event, so somebody has to look.
+    /// Whether a peer may write to one: that raises no event, so the rings have to be looked at.
     pub(crate) fn are_watched(&self) -> bool {
         self.list.iter().any(|ring| ring.state != State::Paused)
     }

@@ -442,7 +442,7 @@ fn of_a_hole_nothing_is_shown_behind_and_all_of_it_comes_once_over_another_way()
     assert_eq!(given, expected, "the rest is given back");
     assert_eq!(pair.a.core.free_slots(), 64, "every slot came back");
     assert_eq!((pair.b().core.slots.promised, pair.b().core.rings.len()), (0, 0));
-    // What is late reaches nothing any more: its memory is another's, or nobody's.
+    // What is late reaches nothing any more: its memory is not registered.
     pair.b().core.destroyer.finish();
     assert!(!model::arrive(&writes[1], 0..writes[1].bytes.len()));
     // Another way, here another life: the layer above drops what it has seen, by its numbers.
@@ -656,6 +656,7 @@ fn every_life_has_a_ring_of_its_own() {
     let from = pair.at_b.messages.len();
     pair.b().abandon(to_a);
     settle(&mut pair);
+    pair.b().core.destroyer.finish();
     assert!(
         !model::arrive(&old[0], 0..1),
         "its memory is not registered any more"
