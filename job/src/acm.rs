@@ -3,12 +3,14 @@
 //!
 //! ```text
 //!   address of our rail, address of the peer's ──► service ──► a path: MTU, rate, hop limit
+//!   port of InfiniBand, port of the peer's     ──► service ──► a path record
 //!   name of a host                             ──► service ──► an address
 //!             without an answer: the system's own tables and names, and one line on stderr
 //! ```
 //!
-//! A path of the service is reported beside what the rails find out by themselves: it does not change how a
-//! peer is opened. A pair of addresses that the service has no path for is opened all the same.
+//! A path between IP addresses is reported beside what the rails find out by themselves: it does not change
+//! how a peer is opened. A path between ports of InfiniBand is given to the rail before that, which uses it.
+//! Where the service has no path, a peer is opened all the same.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,11 +20,12 @@ use std::time::Duration;
 
 use doorbell_acm::address::{Address, Gid, Name};
 use doorbell_acm::client::{ClientError, Service, query_all_within};
-use doorbell_acm::path::Path;
+use doorbell_acm::path::{Path, PathRecord};
 use doorbell_acm::query::Question;
 use doorbell_acm::serve::SocketPaths;
 use doorbell_acm::wire::Response;
 use doorbell_fabric::addr::Address as Place;
+use doorbell_fabric::gid::{self, Link};
 
 use crate::config::Config;
 use crate::meet::RankInfo;
@@ -41,6 +44,8 @@ pub enum How {
         megabits: Option<u32>,
         /// Most routers that a packet may pass; 0 within one link.
         hop_limit: u8,
+        /// The record that the rail uses, between ports of InfiniBand.
+        record: Option<PathRecord>,
     },
     /// The system's own tables are used, because the service gave no path.
     System {
@@ -54,12 +59,23 @@ pub enum How {
 pub struct Resolution {
     /// The peer's rank.
     pub rank: u32,
-    /// The address of our rail.
+    /// The address of our rail; between ports of InfiniBand, the GID of ours.
     pub from: IpAddr,
-    /// The address of the peer's rail.
+    /// The address of the peer's rail, or the GID of its port.
     pub to: IpAddr,
     /// How the address was resolved.
     pub how: How,
+}
+
+impl Resolution {
+    /// Returns the record of a path between ports of InfiniBand, for the rail to use.
+    #[must_use]
+    pub fn record(&self) -> Option<&PathRecord> {
+        match &self.how {
+            How::Service { record, .. } => record.as_ref(),
+            How::System { .. } => None,
+        }
+    }
 }
 
 impl fmt::Display for Resolution {
@@ -70,6 +86,7 @@ impl fmt::Display for Resolution {
                 mtu,
                 megabits,
                 hop_limit,
+                ..
             } => {
                 f.write_str("by the address service")?;
                 if let Some(mtu) = mtu {
@@ -98,39 +115,57 @@ pub fn consult<'a>(
     if !*config.acm.mode.get() {
         return Vec::new();
     }
-    let pairs = pairs(own, table);
-    if pairs.is_empty() {
+    let table: Vec<&RankInfo> = table.into_iter().collect();
+    let ports = ports(own, table.iter().copied());
+    let addresses = pairs(own, table);
+    if addresses.is_empty() && ports.is_empty() {
         return Vec::new();
     }
-    let question = |(from, to): &(IpAddr, IpAddr)| Question::Resolve {
+    let by_address = |(from, to): &(IpAddr, IpAddr)| Question::Resolve {
         source: Some((*from).into()),
         destination: (*to).into(),
         no_delay: false,
     };
-    let asked = service(config)
-        .and_then(|service| query_all_within(&service, pairs.keys().map(question).collect(), limit(config)));
+    let by_port = |(from, to, partition): &(Gid, Gid, u16)| Question::Path {
+        path: Path {
+            sgid: *from,
+            dgid: *to,
+            pkey: *partition,
+            reversible: true,
+            num_path: 1,
+            ..Path::default()
+        },
+        verify: false,
+    };
+    let questions = addresses.keys().map(by_address).chain(ports.keys().map(by_port));
+    let questions: Vec<Question> = questions.collect();
+    let asked = service(config).and_then(|service| query_all_within(&service, questions, limit(config)));
+    let of_ports = ports
+        .into_iter()
+        .map(|((from, to, _), rank)| ((from.ip(), to.ip()), rank, true));
+    let pairs = addresses.into_iter().map(|(pair, rank)| (pair, rank, false));
+    let pairs = pairs.chain(of_ports);
     let mut found: Vec<Resolution> = match asked {
         Ok(answers) => pairs
-            .into_iter()
             .zip(answers)
-            .map(|(((from, to), rank), answer)| Resolution {
+            .map(|(((from, to), rank, is_port), answer)| Resolution {
                 rank,
                 from,
                 to,
-                how: how(answer),
+                how: how(answer, is_port),
             })
             .collect(),
         Err(error) => {
             let how = How::System {
                 reason: error.to_string(),
             };
-            let of = |((from, to), rank)| Resolution {
+            let of = |((from, to), rank, _)| Resolution {
                 rank,
                 from,
                 to,
                 how: how.clone(),
             };
-            pairs.into_iter().map(of).collect()
+            pairs.map(of).collect()
         }
     };
     found.sort_by_key(|one| (one.rank, one.to, one.from));
@@ -185,12 +220,39 @@ fn pairs<'a>(
         .collect()
 }
 
-fn how(answer: Result<Response, ClientError>) -> How {
+/// Returns every pair of a port of InfiniBand of ours and one of a peer's, by the GIDs that both rails use and
+/// the partition of ours, with the peer's rank.
+fn ports<'a>(
+    own: &RankInfo,
+    table: impl IntoIterator<Item = &'a RankInfo>,
+) -> BTreeMap<(Gid, Gid, u16), u32> {
+    let others = table.into_iter().filter(|peer| peer.host != own.host);
+    let each = others.flat_map(|peer| {
+        let ours = own.rails.iter();
+        ours.flat_map(move |ours| peer.rails.iter().map(move |theirs| (ours, theirs, peer.rank)))
+    });
+    let fitting = each.filter(|(ours, theirs, _)| ours.wire == theirs.wire);
+    fitting
+        .filter_map(|(ours, theirs, rank)| {
+            let (ours, theirs) = (ours.place.port.as_ref()?, theirs.place.port.as_ref()?);
+            if ours.link != Link::InfiniBand || theirs.link != Link::InfiniBand {
+                return None;
+            }
+            let pair = gid::choose(&ours.gids, &theirs.gids)?;
+            let (from, to) = (ours.gids[pair.ours].gid, theirs.gids[pair.theirs].gid);
+            Some(((Gid(from.0), Gid(to.0), ours.partition), rank))
+        })
+        .take(MOST)
+        .collect()
+}
+
+fn how(answer: Result<Response, ClientError>, is_port: bool) -> How {
     match answer {
         Ok(Response::Path { path, .. }) => How::Service {
             mtu: path.mtu.map(|mtu| mtu.bytes()),
             megabits: path.rate.map(|rate| rate.megabits()),
             hop_limit: path.hop_limit,
+            record: is_port.then(|| PathRecord::from(&*path)),
         },
         Ok(_) => How::System {
             reason: "the service answered another question".to_owned(),
@@ -373,14 +435,73 @@ mod tests {
             rank: 3,
             from: [10, 0, 0, 1].into(),
             to: [10, 0, 1, 2].into(),
-            how: how(Ok(Response::Path {
-                path: Box::new(path),
-                source: None,
-            })),
+            how: how(
+                Ok(Response::Path {
+                    path: Box::new(path),
+                    source: None,
+                }),
+                false,
+            ),
         };
         assert_eq!(
             resolution.to_string(),
             "rank 3 at 10.0.1.2: by the address service, MTU 2048, 25 Gb/s, by routers"
         );
+    }
+
+    #[test]
+    fn ports_of_infiniband_are_asked_about_by_their_gids_and_the_record_is_kept() {
+        let port = |link, last| {
+            let mut gid = [0; 16];
+            (gid[0], gid[1], gid[15]) = (0xfe, 0x80, last);
+            gid::Port {
+                link,
+                partition: 0x8001,
+                gids: vec![gid::Published {
+                    gid: gid::Gid(gid),
+                    kind: gid::Kind::InfiniBand,
+                    prefix: 64,
+                }],
+            }
+        };
+        let of = |rank, host, link| {
+            let mut info = info(rank, host, &[("verbs", "10.0.0.1:5")]);
+            info.rails[0].address = RailAddress::native("verbs", [rank as u8]);
+            info.rails[0].place.port = Some(port(link, rank as u8 + 1));
+            info
+        };
+        let own = of(0, "a", Link::InfiniBand);
+        let table = [
+            of(1, "a", Link::InfiniBand),
+            of(2, "b", Link::InfiniBand),
+            of(3, "c", Link::Ethernet),
+        ];
+        let found = ports(&own, &table);
+        let gid = |text: &str| text.parse::<Gid>().unwrap();
+        let wanted = BTreeMap::from([((gid("fe80::1"), gid("fe80::3"), 0x8001), 2)]);
+        assert_eq!(found, wanted);
+        assert!(pairs(&own, &table).is_empty());
+        let path = Path {
+            dgid: gid("fe80::3"),
+            dlid: 7,
+            sl: 3,
+            ..Path::default()
+        };
+        let answer = || {
+            Ok(Response::Path {
+                path: Box::new(path.clone()),
+                source: None,
+            })
+        };
+        let resolution = Resolution {
+            rank: 2,
+            from: gid("fe80::1").ip(),
+            to: gid("fe80::3").ip(),
+            how: how(answer(), true),
+        };
+        let record = resolution.record().unwrap();
+        assert_eq!((record.dlid.get(), record.qos_and_sl.get()), (7, 3));
+        let by_address = how(answer(), false);
+        assert!(matches!(by_address, How::Service { record: None, .. }));
     }
 }

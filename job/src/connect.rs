@@ -8,8 +8,9 @@ use doorbell_fabric::pairs::{Place, Side};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::select::{Choice, Judged, Offer, Published, Reach, Selection, select};
 use doorbell_pml::{Pml, RailId, Rank};
+use doorbell_verbs::subnet::PathRecord;
 
-use crate::acm;
+use crate::acm::{self, Resolution};
 use crate::config::Config;
 use crate::error::Error;
 use crate::meet::{Key, RailEntry, RankInfo};
@@ -164,6 +165,7 @@ pub fn meet_at_once(
     })?;
     let resolutions = acm::consult(config, own, directory.rank_infos());
     acm::report_fallback(rank, &resolutions);
+    give_paths(owner, resolutions.iter().filter_map(Resolution::record));
     directory.resolved(resolutions);
     for peer in directory.rank_infos().filter(|peer| peer.rank != rank) {
         let (selection, paths) = connect(owner, config, candidates, own, peer)?;
@@ -171,6 +173,19 @@ pub fn meet_at_once(
         all_paths[peer.rank as usize] = paths;
     }
     Ok(all_paths)
+}
+
+/// Gives paths between ports of InfiniBand to the rails, which use those that begin at their ports; before the
+/// peers are opened.
+pub fn give_paths<'a>(owner: &mut impl RailOwner, records: impl IntoIterator<Item = &'a PathRecord>) {
+    let rails: Vec<RailId> = owner.each_rail().map(|(id, _)| id).collect();
+    for record in records {
+        for id in &rails {
+            if let Some(rail) = owner.rail_mut(*id) {
+                rail.give_path(record);
+            }
+        }
+    }
 }
 
 /// Opens a peer over every pair of rails that both ends derive from what the two have published

@@ -31,6 +31,7 @@ use doorbell_shm::ShmRail;
 use doorbell_sim::{SimDatagram, SimRail};
 use doorbell_udp::UdpRail;
 use doorbell_usnic::UsnicRail;
+use doorbell_verbs::subnet::PathRecord;
 use doorbell_verbs::{PortName, RcRail, Service, UdRail};
 use doorbell_xdp::XdpRail;
 
@@ -444,6 +445,10 @@ impl Manage for AnyRail {
 
     fn set_peer_key(&mut self, address: &RailAddress, life: Incarnation, key: &Key) {
         each_whole!(self, rail => rail.set_peer_key(address, life, key));
+    }
+
+    fn give_path(&mut self, record: &PathRecord) {
+        each_whole!(self, rail => rail.give_path(record));
     }
 
     fn hello_room(&self) -> usize {

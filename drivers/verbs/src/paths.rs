@@ -112,6 +112,13 @@ pub(crate) struct Ends {
     pub(crate) theirs: Gid,
 }
 
+impl Ends {
+    /// The names of paths that were given for it.
+    fn names(&self) -> [[[u8; 16]; 2]; 2] {
+        [[self.ours.0, self.theirs.0], [[0; 16], self.theirs.0]]
+    }
+}
+
 /// What has become of a path that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
@@ -136,8 +143,8 @@ pub(crate) struct Paths {
     partition: u16,
     service_level: u8,
     list: FxHashMap<u32, (Ends, State)>,
-    /// What the resolver gave, by the GIDs at which paths end.
-    given: FxHashMap<[u8; 16], PathRecord>,
+    /// What the resolver gave, by the GIDs of both ends; that of ours is zero where it names none.
+    given: FxHashMap<[[u8; 16]; 2], PathRecord>,
     requested: usize,
     next: u32,
     /// Peers whose paths have become known.
@@ -174,7 +181,7 @@ impl Paths {
 
     /// Takes a path that the resolver of addresses gave; it holds for the next use of its peer.
     pub(crate) fn give(&mut self, record: PathRecord) {
-        self.given.insert(record.dgid, record);
+        self.given.insert([record.sgid, record.dgid], record);
     }
 
     /// Why paths are assumed, where nothing answers requests.
@@ -198,7 +205,8 @@ impl Paths {
             Some((_, State::Requested(..))) => return Wanted::Requested,
             None => {}
         }
-        if let Some(record) = self.given.get(&ends.theirs.0) {
+        let given = ends.names().into_iter().find_map(|name| self.given.get(&name));
+        if let Some(record) = given {
             let path = self.path_of(record, Origin::Resolver);
             if let Ok(path) = path {
                 self.know(peer, ends, path);
@@ -348,7 +356,9 @@ impl Paths {
     pub(crate) fn distrust(&mut self, peer: u32) -> bool {
         let is_given = self.get(peer).is_some_and(|path| path.origin == Origin::Resolver);
         if is_given && let Some((ends, _)) = self.list.remove(&peer) {
-            self.given.remove(&ends.theirs.0);
+            for name in ends.names() {
+                self.given.remove(&name);
+            }
         }
         is_given
     }

@@ -129,7 +129,11 @@ impl Ways {
     #[cfg(test)]
     pub(crate) fn set_administration(&mut self, administration: Box<dyn crate::paths::Administration>) {
         let partition = 0xffff;
-        self.paths = Some(Paths::new(Ok(administration), partition, self.marks.service_level));
+        self.paths = Some(Paths::new(
+            Ok(administration),
+            partition,
+            self.marks.service_level,
+        ));
     }
 
     /// Readable when the kernel knows another neighbour.

@@ -17,7 +17,7 @@ use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::message::{Caller, Message as _};
 use doorbell_fabric::rail::Work;
 use doorbell_job::config::Config;
-use doorbell_job::connect::connect;
+use doorbell_job::connect::{connect, give_paths};
 use doorbell_job::error::Error;
 use doorbell_job::ranks::{Directory, News};
 use doorbell_pml::{PmlError, RailId, Rank};
@@ -206,6 +206,7 @@ impl Core {
             meeting.directory.rank_info(rank),
         );
         let (Some(own), Some(peer)) = infos else { return };
+        give_paths(&mut self.pml, &meeting.directory.paths_to(rank));
         match connect(&mut self.pml, &meeting.config, &meeting.candidates, own, peer) {
             Ok((selection, paths)) => {
                 self.paths[rank as usize] = paths;

@@ -18,6 +18,7 @@ use doorbell_shm::ShmRail;
 use doorbell_sim::{SimDatagram, SimRail};
 use doorbell_udp::UdpRail;
 use doorbell_usnic::UsnicRail;
+use doorbell_verbs::subnet::PathRecord;
 use doorbell_verbs::{RcRail, UdRail};
 use doorbell_xdp::XdpRail;
 
@@ -118,6 +119,10 @@ pub trait Manage: Message {
     /// of the job's: both ends need the same one. Before the peer is opened. Rails within a host ignore it,
     /// as they ignore the job's.
     fn set_peer_key(&mut self, _: &RailAddress, _: Incarnation, _: &Key) {}
+
+    /// Takes a path that the address service gave, from a port of InfiniBand to one of a peer's. Other rails
+    /// have no use for it.
+    fn give_path(&mut self, _: &PathRecord) {}
 
     /// Longest hello (a frame of first contact), in bytes; 0 for a rail that carries none.
     fn hello_room(&self) -> usize {
@@ -234,6 +239,10 @@ impl Manage for RcRail {
 
     fn set_peer_key(&mut self, address: &RailAddress, life: Incarnation, key: &Key) {
         self.set_key_of(address, life, key.bytes());
+    }
+
+    fn give_path(&mut self, record: &PathRecord) {
+        self.give_path(record);
     }
 }
 

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use doorbell_fabric::select::Selection;
+use doorbell_verbs::subnet::PathRecord;
 use rustix::fd::BorrowedFd;
 
 use self::reader::Reader;
@@ -169,6 +170,14 @@ impl Directory {
     pub fn resolutions(&self) -> Vec<Resolution> {
         let resolutions = self.shared.resolutions.lock();
         resolutions.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the paths between ports of InfiniBand that were resolved for a rank.
+    pub fn paths_to(&self, rank: u32) -> Vec<PathRecord> {
+        let resolutions = self.shared.resolutions.lock();
+        let resolutions = resolutions.unwrap_or_else(PoisonError::into_inner);
+        let of_rank = resolutions.iter().filter(|one| one.rank == rank);
+        of_rank.filter_map(|one| one.record().copied()).collect()
     }
 
     /// Adds how addresses were resolved.

@@ -1236,9 +1236,7 @@ unsafe extern "C" fn create_ah(pd: *mut Pd, attributes: *mut AhAttr) -> *mut Ah 
         let mut ah = Ah::zeroed();
         (ah.context, ah.pd) = (context, pd);
         let ah = Box::into_raw(Box::new(ah));
-        world
-            .handles
-            .insert(ah as usize, (*attributes, name));
+        world.handles.insert(ah as usize, (*attributes, name));
         ah
     }
 }

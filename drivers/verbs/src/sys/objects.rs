@@ -886,7 +886,11 @@ fn post_receives(
 
 /// How many requests of a list were taken, by the addresses of the first and of the one that was refused.
 fn taken(first: usize, bad: usize, size: usize) -> usize {
-    if bad == 0 { 0 } else { bad.wrapping_sub(first) / size }
+    if bad == 0 {
+        0
+    } else {
+        bad.wrapping_sub(first) / size
+    }
 }
 
 /// Requests of a queue pair that were prepared and not posted, each with up to `N` pieces of memory.

@@ -65,7 +65,10 @@ impl Administration for MadeUp {
 
     fn next_reply(&mut self) -> Result<Option<Reply>, SubnetError> {
         let mut inner = self.inner();
-        inner.waiting.iter_mut().for_each(|(looks, _)| *looks = looks.saturating_sub(1));
+        inner
+            .waiting
+            .iter_mut()
+            .for_each(|(looks, _)| *looks = looks.saturating_sub(1));
         let is_due = inner.waiting.front().is_some_and(|(looks, _)| *looks == 0);
         Ok(inner.waiting.pop_front_if(|_| is_due).map(|(_, reply)| reply))
     }
@@ -141,11 +144,14 @@ fn the_administrations_path_is_used_as_given_and_nothing_waits_for_it() {
     assert_eq!(in_use(&mut pair), [(5, 3, 0), (5, 3, 1)]);
     let described = pair.a.path(to_b).unwrap();
     assert!(
-        described.contains("service level 5, MTU 256")
-            && described.contains("the subnet's administration"),
+        described.contains("service level 5, MTU 256") && described.contains("the subnet's administration"),
         "{described}"
     );
-    assert_eq!(pair.a.findings(to_b), None, "nothing is assumed, and no size was tried in vain");
+    assert_eq!(
+        pair.a.findings(to_b),
+        None,
+        "nothing is assumed, and no size was tried in vain"
+    );
     let request = administration.inner().requests[0];
     assert_eq!((request.pkey.get(), request.reversible_and_count), (0xffff, 0x81));
     assert_ne!((request.sgid, request.dgid), ([0; 16], [0; 16]));
@@ -160,7 +166,10 @@ fn what_is_not_answered_is_assumed_and_reported_so() {
     };
     let cases = [
         (Some(None), "does not answer"),
-        (Some(Some(Answer::Refused(Refusal::NoRecords))), "has no such record"),
+        (
+            Some(Some(Answer::Refused(Refusal::NoRecords))),
+            "has no such record",
+        ),
         (Some(wrong(|record| record.dlid = 0xc001.into())), "LID 49153"),
         (
             Some(wrong(|record| {
