@@ -25,6 +25,7 @@
 //! | `paths` | paths of an InfiniBand subnet to peers |
 //! | `watch` | the device and the port of a rail, looked after while it is open |
 //! | `ud` | datagrams |
+//! | `mads` | management datagrams between services, and their multicast groups |
 //! | `subnet` | requests to the administration of a subnet, through libibumad |
 //! | `cm` | how two rails agree on the queue pairs of a connection, without a device |
 //! | `rc` | messages over reliable connections |
@@ -41,6 +42,7 @@ mod error;
 pub mod fuzzing;
 pub mod gid;
 pub mod inspect;
+pub mod mads;
 #[cfg(feature = "model")]
 pub mod model;
 mod name;

@@ -140,6 +140,26 @@ impl Tree {
         parent.or_else(own).or_else(first)
     }
 
+    /// The device and the port that a network interface leads to: the port that stands on it, or that has
+    /// GIDs of it (a VLAN's).
+    #[must_use]
+    pub fn port_on(&self, interface: &str) -> Option<(String, u8)> {
+        let all = self.ports();
+        let stands = |(device, port): &&(String, u8)| {
+            self.interface(device, *port)
+                .is_some_and(|name| name == interface)
+        };
+        let has = |(device, port): &&(String, u8)| {
+            let folder = self.device(device).join(format!("ports/{port}/gid_attrs/ndevs"));
+            let entries = std::fs::read_dir(self.0.join(folder)).into_iter().flatten();
+            let mut names = entries
+                .flatten()
+                .filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+            names.any(|name| name.trim() == interface)
+        };
+        all.iter().find(stands).or_else(|| all.iter().find(has)).cloned()
+    }
+
     /// The NUMA node and the PCI address of a device, where it has them.
     pub(crate) fn place(&self, device: &str) -> (Option<String>, Option<String>) {
         let folder = self.device(device).join("device");

@@ -40,16 +40,28 @@ impl From {
     }
 }
 
-/// The sender's GID: of a packet of IPv4, its header lies in the last 20 bytes.
+/// The sender's GID.
 fn gid(room: SharedBytes<'_>) -> Gid {
+    gids(room).0
+}
+
+/// The GIDs that a routing header names: the sender's, and the one that it was sent to. Of a packet of IPv4,
+/// its header lies in the last 20 bytes.
+pub(crate) fn gids(room: SharedBytes<'_>) -> (Gid, Gid) {
     let mut bytes = [0; GRH];
     room.copy_to(0, &mut bytes);
     if bytes[0] >> 4 == 6 {
-        let mut gid = [0; 16];
-        gid.copy_from_slice(&bytes[8..24]);
-        return Gid(gid);
+        let of = |at: usize| {
+            let mut gid = [0; 16];
+            gid.copy_from_slice(&bytes[at..at + 16]);
+            Gid(gid)
+        };
+        return (of(8), of(24));
     }
-    let mut gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 0, 0, 0, 0];
-    gid[12..].copy_from_slice(&bytes[32..36]);
-    Gid(gid)
+    let of = |at: usize| {
+        let mut gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 0, 0, 0, 0];
+        gid[12..].copy_from_slice(&bytes[at..at + 4]);
+        Gid(gid)
+    };
+    (of(32), of(36))
 }

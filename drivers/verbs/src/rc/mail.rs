@@ -1,9 +1,9 @@
-//! The datagrams of contact: one queue pair of the rail's own, whose frames are copied in and out.
+//! Short datagrams, as contact and management have them: one queue pair, whose frames are copied in and out.
 
 use std::sync::Arc;
 
 use doorbell_fabric::error::RailError;
-use doorbell_fabric::memory::{Region, RegionSlice};
+use doorbell_fabric::memory::{Region, RegionSlice, SharedBytes};
 use doorbell_fabric::name::RailName;
 
 use crate::cm::LONGEST;
@@ -55,6 +55,8 @@ pub(crate) struct Mail {
     /// Bytes of the longest datagram that the port carries: a longer receive never fails.
     limit: usize,
     key: u32,
+    /// Frames that can wait to be received.
+    receives: usize,
     handles: Handles,
     /// Which buffers the device has.
     posted: Vec<bool>,
@@ -70,8 +72,18 @@ pub(crate) fn locked(mtu: usize) -> usize {
     Places::from(0, (FRAMES.0, FRAMES.1, 0), mtu.max(LONGEST)).1
 }
 
+/// Bytes of the longest datagram that is received on a port.
+fn limit(port: &Port) -> usize {
+    port.mtu().unwrap_or(256).max(LONGEST)
+}
+
+/// Bytes of memory that these numbers of sends and receives take on a port.
+pub(crate) fn bytes(port: &Port, frames: (usize, usize)) -> usize {
+    Places::from(0, (frames.0, frames.1, 0), limit(port)).1
+}
+
 impl Mail {
-    /// Makes the queue pair, which receives from then on; with what is kept of a former one.
+    /// Makes the queue pair of a rail, which receives from then on; with what is kept of a former one.
     ///
     /// # Errors
     /// If the system refuses a step.
@@ -82,37 +94,56 @@ impl Mail {
         kept: Kept,
     ) -> Result<Self, RailError> {
         let failed = |error: VerbsError| discover::rejected_by(name, &error);
-        let limit = port.mtu().unwrap_or(256).max(LONGEST);
-        let (places, bytes) = Places::from(0, (FRAMES.0, FRAMES.1, 0), limit);
+        let bytes = bytes(port, FRAMES);
         let region = Region::new(bytes)?;
         let memory =
             Registered::new(domain, &region).map_err(|error| discover::rejected_for(name, &error, bytes))?;
-        let sizes = Sizes {
-            sends: FRAMES.0,
-            receives: FRAMES.1,
-            inline: INLINE,
-        };
-        let pair = DatagramPair::new(&memory, channel, sizes).map_err(failed)?;
         let key = match kept.key {
             Some(key) => key,
             None => random_key(name)?,
         };
-        start(&pair, port, key).map_err(failed)?;
+        let mut mail = Self::over(&memory, channel, port, FRAMES, key).map_err(failed)?;
+        (mail.handles, mail.counts) = (kept.handles, kept.counts);
+        Ok(mail)
+    }
+
+    /// Makes the queue pair, with this Q_Key and for these numbers of sends and receives, over memory of as
+    /// many [`bytes`].
+    ///
+    /// # Errors
+    /// If the system refuses a step.
+    pub(crate) fn over(
+        memory: &Arc<Registered>,
+        channel: &Arc<Channel>,
+        port: &Port,
+        frames: (usize, usize),
+        key: u32,
+    ) -> Result<Self, VerbsError> {
+        let limit = limit(port);
+        let (places, _) = Places::from(0, (frames.0, frames.1, 0), limit);
+        let sizes = Sizes {
+            sends: frames.0,
+            receives: frames.1,
+            inline: INLINE,
+        };
+        let pair = DatagramPair::new(memory, channel, sizes)?;
+        start(&pair, port, key)?;
         let mut mail = Self {
-            queue: Queue::new(Sender::new(&pair, FRAMES.0), places),
+            queue: Queue::new(Sender::new(&pair, frames.0), places),
             pair,
             places,
-            memory: region.whole(),
+            memory: memory.memory().clone(),
             limit,
             key,
-            handles: kept.handles,
-            posted: vec![false; FRAMES.1],
-            back: (0..FRAMES.1)
+            receives: frames.1,
+            handles: Handles::default(),
+            posted: vec![false; frames.1],
+            back: (0..frames.1)
                 .map(|number| (number as u64, places.buffer(number as u32)))
                 .collect(),
             is_broken: false,
             is_lost: false,
-            counts: kept.counts,
+            counts: MailCounts::default(),
         };
         mail.refill();
         Ok(mail)
@@ -161,18 +192,38 @@ impl Mail {
         self.queue.free() > 0
     }
 
-    /// Sends a frame to a peer, if the way to it is known; it may be lost.
-    pub(crate) fn send(&mut self, peer: u32, (pair, key): (u32, u32), bytes: &[u8]) {
+    /// Sends a frame to a peer, if the way to it is known; returns whether it was sent. It may be lost.
+    pub(crate) fn send(&mut self, peer: u32, (pair, key): (u32, u32), bytes: &[u8]) -> bool {
         if self.is_broken || !self.handles.has(peer) || !self.has_room() {
             self.counts.sent.unresolved += 1;
-            return;
+            return false;
         }
         let place = self.queue.place();
         self.memory.write(place, bytes);
         let to = Destination { peer, pair, key };
         let counts = &mut self.counts.sent;
         self.queue.prepare((place, bytes.len()), to, counts);
-        self.is_broken |= !self.queue.announce(&self.handles, counts);
+        let is_sent = self.queue.announce(&self.handles, counts);
+        self.is_broken |= !is_sent;
+        is_sent
+    }
+
+    /// Has the queue pair receive what is sent to a group.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub(crate) fn attach(&self, group: [u8; 16], lid: u16) -> Result<(), VerbsError> {
+        self.pair.attach(group, lid)
+    }
+
+    /// Takes it out of a group.
+    pub(crate) fn detach(&self, group: [u8; 16], lid: u16) {
+        self.pair.detach(group, lid);
+    }
+
+    /// Whether the queue pair has to be set up again.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken
     }
 
     /// Requests one event when a frame comes.
@@ -180,9 +231,15 @@ impl Mail {
         self.pair.received().arm();
     }
 
-    /// Whether a frame has come, or something is wrong.
+    /// Takes what has come, with its sender.
     #[inline]
     pub(crate) fn receive(&mut self, mut each: impl FnMut(&From, &[u8])) {
+        self.receive_with(|completion, room, bytes| each(&From::of(completion, room), bytes));
+    }
+
+    /// Takes what has come, with its completion and the room in front of it.
+    #[inline]
+    pub(crate) fn receive_with(&mut self, mut each: impl FnMut(&Wc, SharedBytes<'_>, &[u8])) {
         let mut found = [Wc::zeroed(); BATCH];
         loop {
             let count = if self.is_broken {
@@ -205,7 +262,7 @@ impl Mail {
         }
     }
 
-    fn take(&mut self, completion: &Wc, each: &mut impl FnMut(&From, &[u8])) {
+    fn take(&mut self, completion: &Wc, each: &mut impl FnMut(&Wc, SharedBytes<'_>, &[u8])) {
         let number = completion.wr_id as usize;
         if !self.posted.get_mut(number).is_some_and(std::mem::take) {
             self.counts.nonsense += 1;
@@ -228,7 +285,7 @@ impl Mail {
         let mut bytes = [0; LONGEST + 1];
         let length = (length - GRH).min(bytes.len());
         buffer.copy_to(GRH, &mut bytes[..length]);
-        each(&From::of(completion, buffer.take(GRH)), &bytes[..length]);
+        each(completion, buffer.take(GRH), &bytes[..length]);
     }
 
     fn refill(&mut self) {
@@ -259,7 +316,7 @@ impl Mail {
         self.queue.restart();
         self.back.clear();
         self.posted.fill(false);
-        let all = 0..FRAMES.1 as u32;
+        let all = 0..self.receives as u32;
         self.back
             .extend(all.map(|number| (number.into(), self.places.buffer(number))));
         self.is_broken = false;

@@ -12,7 +12,7 @@ mod housekeeping;
 mod inbox;
 mod limits;
 mod link;
-mod mail;
+pub(crate) mod mail;
 mod onesided;
 mod outbox;
 mod rail;

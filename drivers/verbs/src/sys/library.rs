@@ -83,6 +83,8 @@ functions! {
         create_ah c"ibv_create_ah" c"IBVERBS_1.1" (*mut Pd, *mut AhAttr) -> *mut Ah;
         destroy_ah c"ibv_destroy_ah" c"IBVERBS_1.1" (*mut Ah) -> c_int;
         fork_init c"ibv_fork_init" c"IBVERBS_1.1" () -> c_int;
+        attach_mcast c"ibv_attach_mcast" c"IBVERBS_1.1" (*mut Qp, *const RawGid, u16) -> c_int;
+        detach_mcast c"ibv_detach_mcast" c"IBVERBS_1.1" (*mut Qp, *const RawGid, u16) -> c_int;
     }
     optional {
         query_gid_table c"_ibv_query_gid_table" c"IBVERBS_1.11" (*mut Context, *mut GidEntry, usize, u32, usize) -> isize;

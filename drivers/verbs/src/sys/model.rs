@@ -7,7 +7,7 @@ mod late;
 mod onesided;
 mod reliable;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,6 +52,8 @@ pub(crate) struct Spec {
     pub(crate) lockable: usize,
     /// Whether it reports that data is written in order.
     pub(crate) in_order: bool,
+    /// Queue pairs of this process may have the keys of the system.
+    pub(crate) is_privileged: bool,
 }
 
 /// What a device reports that it can do, and what it grants.
@@ -106,6 +108,7 @@ impl Spec {
             reads: 4,
             lockable: usize::MAX,
             in_order: false,
+            is_privileged: true,
         }
     }
 }
@@ -189,6 +192,8 @@ struct World {
     pairs: HashMap<usize, Pair>,
     queues: HashMap<usize, Queue>,
     handles: HashMap<usize, (AhAttr, String)>,
+    /// Queue pairs in multicast groups.
+    groups: BTreeSet<(usize, [u8; 16])>,
     signals: HashMap<usize, VecDeque<usize>>,
     shared: HashMap<usize, reliable::Shared>,
     memory: HashMap<u32, reliable::Memory>,
@@ -430,6 +435,14 @@ pub(crate) fn raise(name: &str, event: c_int) {
     let mut world = world();
     let device = world.device(name);
     device.events.push_back((event, 0));
+    signal(device.async_fd);
+}
+
+/// Raises an event about the port of a device.
+pub(crate) fn raise_of_port(name: &str, event: c_int) {
+    let mut world = world();
+    let device = world.device(name);
+    device.events.push_back((event, 1));
     signal(device.async_fd);
 }
 
@@ -722,6 +735,8 @@ const FUNCTIONS: Functions = Functions {
     destroy_qp,
     create_ah,
     destroy_ah,
+    attach_mcast,
+    detach_mcast,
     query_gid_table: Some(query_gid_table),
     fork_init: onesided::fork_init,
     is_fork_initialized: Some(onesided::is_fork_initialized),
@@ -1161,6 +1176,7 @@ unsafe extern "C" fn modify_qp(qp: *mut Qp, attributes: *mut QpAttr, mask: c_int
     let mut world = world();
     // SAFETY: the caller's attributes.
     let attributes = unsafe { *attributes };
+    let is_privileged;
     {
         // SAFETY: a pair of the model.
         let name = unsafe { name_of((*qp).context) };
@@ -1176,6 +1192,7 @@ unsafe extern "C" fn modify_qp(qp: *mut Qp, attributes: *mut QpAttr, mask: c_int
             }
             *left -= 1;
         }
+        is_privileged = device.spec.is_privileged;
     }
     let pair = world.pairs.get_mut(&(qp as usize)).expect("a pair of the model");
     if pair.reliable.is_some() {
@@ -1195,6 +1212,10 @@ unsafe extern "C" fn modify_qp(qp: *mut Qp, attributes: *mut QpAttr, mask: c_int
     }
     pair.state = attributes.qp_state;
     if needed & numbers::HAS_QKEY != 0 {
+        if attributes.qkey >> 31 == 1 && !is_privileged {
+            pair.state = numbers::RESET;
+            return libc::EPERM;
+        }
         pair.key = attributes.qkey;
     }
     if attributes.qp_state == numbers::RESET {
@@ -1211,6 +1232,8 @@ unsafe extern "C" fn destroy_qp(qp: *mut Qp) -> c_int {
             !world.has_window(Beneath::Pair(qp as usize)),
             "a queue pair ends before the windows that are bound over it"
         );
+        let is_in_group = world.groups.iter().any(|(pair, _)| *pair == qp as usize);
+        assert!(!is_in_group, "a queue pair ends before it has left its groups");
         world.pairs.remove(&(qp as usize));
         // Its completions stay, as those of rxe do, and retire nothing.
         let found = world.queues.values_mut().flat_map(|queue| &mut queue.found);
@@ -1245,6 +1268,45 @@ unsafe extern "C" fn destroy_ah(ah: *mut Ah) -> c_int {
     world().handles.remove(&(ah as usize));
     // SAFETY: made by the model.
     unsafe { end(ah, (*ah).context) }
+}
+
+/// Whether a GID is that of a multicast group.
+fn is_group(gid: [u8; 16]) -> bool {
+    gid[0] == 0xff || gid[..12] == gid_of([0; 4])[..12] && (224..240).contains(&gid[12])
+}
+
+/// How many queue pairs of a device are in groups.
+pub(crate) fn attached(name: &str) -> usize {
+    let world = world();
+    let of_device = |(pair, _): &&(usize, [u8; 16])| world.pairs[pair].device == name;
+    world.groups.iter().filter(of_device).count()
+}
+
+unsafe extern "C" fn attach_mcast(qp: *mut Qp, gid: *const RawGid, lid: u16) -> c_int {
+    // SAFETY: a pair of the model, and the caller's GID.
+    let (name, gid) = unsafe { (name_of((*qp).context), (*gid).0) };
+    let mut world = world();
+    let device = world.device(&name);
+    let is_fit = device.spec.lid == 0 || lid >= 0xc000;
+    if device.until_refusal == Some(0) {
+        (device.refused, device.first_refused) = (Some("attach_mcast"), Some("attach_mcast"));
+        return libc::ENOMEM;
+    }
+    if !is_group(gid) || !is_fit {
+        return libc::EINVAL;
+    }
+    world.groups.insert((qp as usize, gid));
+    0
+}
+
+unsafe extern "C" fn detach_mcast(qp: *mut Qp, gid: *const RawGid, _: u16) -> c_int {
+    // SAFETY: the caller's GID.
+    let gid = unsafe { (*gid).0 };
+    if world().groups.remove(&(qp as usize, gid)) {
+        0
+    } else {
+        libc::EINVAL
+    }
 }
 
 unsafe extern "C" fn post_recv(qp: *mut Qp, request: *mut RecvWr, bad: *mut *mut RecvWr) -> c_int {
@@ -1323,6 +1385,8 @@ unsafe fn send(world: &mut World, at: usize, request: &SendWr) {
     };
     let index = to_port.grh.sgid_index;
     let (to, key) = (request.first[1] as u32, (request.first[1] >> 32) as u32);
+    // A key with this bit stands for the queue pair's own.
+    let key = if key >> 31 == 1 { world.pairs[&at].key } else { key };
     let own = world
         .device(&device)
         .spec
@@ -1330,35 +1394,79 @@ unsafe fn send(world: &mut World, at: usize, request: &SendWr) {
         .get(usize::from(index))
         .copied();
     let up = |dev: &Dev| dev.spec.state == numbers::PORT_ACTIVE;
-    let holds = |dev: &&Dev| dev.is_at(&to_port) && up(dev);
-    let peer = world
-        .devices
-        .iter()
-        .find(holds)
-        .map(|dev| (dev.spec.name.clone(), dev.spec.mtu));
-    let (Some((peer, mtu)), Some(own)) = (peer, own) else {
-        return;
-    };
+    let Some(own) = own else { return };
     let dev = world.device(&device);
-    let own_lid = dev.spec.lid;
-    if bytes.len() > 128 << mtu || !up(dev) || dev.is_mute {
+    if !up(dev) || dev.is_mute {
         return;
     }
-    let is_it = |pair: &&mut Pair| {
-        pair.device == peer && pair.number == to && pair.key == key && pair.state == numbers::RTS
+    let (lid, gid) = (dev.spec.lid, to_port.grh.dgid.0);
+    // On InfiniBand, a packet has a routing header where its sender's handle asks for one.
+    let room = (lid == 0 || to_port.is_global != 0).then(|| header(lid, own, gid));
+    let takes = |pair: &Pair| pair.key == key && pair.state == numbers::RTS;
+    let targets: Vec<usize> = if to == MULTICAST && is_group(gid) {
+        let members = world.groups.iter().filter(|(_, group)| *group == gid);
+        members
+            .map(|(pair, _)| *pair)
+            .filter(|pair| takes(&world.pairs[pair]))
+            .collect()
+    } else {
+        let holds = |dev: &&Dev| dev.is_at(&to_port) && up(dev);
+        let peer = world.devices.iter().find(holds).map(|dev| dev.spec.name.clone());
+        let is_it = |pair: &Pair| Some(&pair.device) == peer.as_ref() && pair.number == to && takes(pair);
+        let found = world.pairs.iter().find(|(_, pair)| is_it(pair));
+        found.map(|(at, _)| *at).into_iter().collect()
     };
-    let Some(pair) = world.pairs.values_mut().find(is_it) else {
+    for target in targets {
+        let (name, mtu) = {
+            let name = world.pairs[&target].device.clone();
+            let spec = &world.device(&name).spec;
+            (name, spec.mtu)
+        };
+        if bytes.len() > 128 << mtu || !up(world.device(&name)) {
+            continue;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { deliver(world, target, (number, lid), room, &bytes) };
+    }
+}
+
+/// The number that stands for all queue pairs of a group.
+const MULTICAST: u32 = 0x00ff_ffff;
+
+/// The room in front of a datagram, as a device fills it.
+fn header(lid: u16, own: [u8; 4], to: [u8; 16]) -> [u8; 40] {
+    let mut room = [0; 40];
+    if lid != 0 || to[0] == 0xff {
+        room[0] = 0x60;
+        room[8..24].copy_from_slice(&gid_of(own));
+        room[24..].copy_from_slice(&to);
+    } else {
+        room[20] = 0x45;
+        room[32..36].copy_from_slice(&own);
+        room[36..].copy_from_slice(&to[12..]);
+    }
+    room
+}
+
+/// Writes a datagram into the next receive of a queue pair, if it has one.
+///
+/// # Safety
+/// What the receive names may be written.
+unsafe fn deliver(
+    world: &mut World,
+    at: usize,
+    (from, lid): (u32, u16),
+    room: Option<[u8; 40]>,
+    bytes: &[u8],
+) {
+    let pair = world.pairs.get_mut(&at).expect("a pair of the model");
+    let Some((id, addr, length)) = pair.receives.pop_front() else {
         return;
     };
-    let Some((id, addr, room)) = pair.receives.pop_front() else {
-        return;
-    };
-    let (queue, their_number) = (pair.received, pair.number);
-    assert!(bytes.len() + 40 <= room as usize, "a receive that is too short");
-    let mut whole = vec![0; 40];
-    whole[20] = 0x45;
-    whole[32..36].copy_from_slice(&own);
-    whole.extend_from_slice(&bytes);
+    let (queue, number) = (pair.received, pair.number);
+    assert!(bytes.len() + 40 <= length as usize, "a receive that is too short");
+    let mut whole = room.unwrap_or([0; 40]).to_vec();
+    whole.extend_from_slice(bytes);
     // SAFETY: the caller's promise: the receive has room.
     unsafe {
         let start: *mut u8 = std::ptr::with_exposed_provenance_mut(addr as usize);
@@ -1366,9 +1474,9 @@ unsafe fn send(world: &mut World, at: usize, request: &SendWr) {
     }
     let mut arrived = Wc::zeroed();
     (arrived.wr_id, arrived.opcode, arrived.byte_len) = (id, numbers::WC_RECV, whole.len() as u32);
-    (arrived.qp_num, arrived.src_qp, arrived.wc_flags) = (their_number, number, numbers::WC_WITH_GRH);
-    if own_lid != 0 {
-        (arrived.slid, arrived.wc_flags) = (own_lid, 0);
+    (arrived.qp_num, arrived.src_qp, arrived.slid) = (number, from, lid);
+    if room.is_some() {
+        arrived.wc_flags = numbers::WC_WITH_GRH;
     }
     world.complete(queue, arrived);
 }

@@ -825,6 +825,28 @@ impl DatagramPair {
         done(result).map_err(|error| failed("ibv_modify_qp", &open.name, error))
     }
 
+    /// Has it receive what is sent to a multicast group; `lid` is the group's inside an InfiniBand subnet.
+    /// It has to leave the group again before it ends.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub(crate) fn attach(&self, group: [u8; 16], lid: u16) -> Result<(), VerbsError> {
+        let group = RawGid(group);
+        // SAFETY: the queue pair is alive; the GID is read.
+        let result = unsafe { (self.open.library.functions.attach_mcast)(self.raw, &raw const group, lid) };
+        done(result).map_err(|error| failed("ibv_attach_mcast", &self.open.name, error))
+    }
+
+    /// Takes it out of a multicast group. A refusal changes nothing: then it is not in the group, or the
+    /// device is gone.
+    pub(crate) fn detach(&self, group: [u8; 16], lid: u16) {
+        if self.open.is_ours() {
+            let group = RawGid(group);
+            // SAFETY: the queue pair is alive; the GID is read.
+            unsafe { (self.open.library.functions.detach_mcast)(self.raw, &raw const group, lid) };
+        }
+    }
+
     /// Posts receives into `length` bytes of its memory each, by their numbers and places, with one doorbell
     /// for up to 16 of them.
     ///
