@@ -4,7 +4,7 @@
 //!    0      1      2        3       4       6        8             16                                   256
 //!    ┌──────┬──────┬────────┬───────┬───────┬────────┬─────────────┬────────────────────────────────────┐
 //!    │ base │ class│ class  │ method│ status│ control│ transaction │ types, lengths, count of groups (8)│
-//!    │  1   │ 0x2C │ vers. 1│ 1/0x81│       │ 1 / ACK│             │ destination (64), source (64),     │
+//!    │  1   │ 0x2C │ vers. 1│ 1/0x81│       │    1   │             │ destination (64), source (64),     │
 //!    │      │      │        │       │       │        │             │ groups                             │
 //!    └──────┴──────┴────────┴───────┴───────┴────────┴─────────────┴────────────────────────────────────┘
 //! ```
@@ -12,6 +12,9 @@
 //! A query goes to a multicast group and lists the groups that its sender is in, the best last. The answer is
 //! unicast, and names the best group that both are in: a path between the two has at least that group's rate
 //! and MTU.
+//!
+//! The original takes an answer only with the control of a query, and a status only from the upper byte of
+//! its field. An answer of the original has no addresses, one group, and status 0.
 //!
 //! Nothing in a message is trusted: [`Resolve::read`] returns its content, or why it is malformed.
 //!
@@ -35,6 +38,7 @@ const CLASS_VERSION: u8 = 1;
 const GET: u8 = 0x01;
 const RESPONSE: u8 = 0x81;
 const RESOLVE: u16 = 0x0001;
+/// Set in answers of earlier versions; the original refuses it.
 const ACK: u16 = 0x8000;
 /// The start of a group's GID: multicast, transient, site-local; and the services' signature.
 const SIGNATURE: [u8; 4] = [0xff, 0x15, 0x40, 0x01];
@@ -143,7 +147,7 @@ pub enum Direction {
     /// The source answers a query of the destination. A status other than 0 means that they have no group in
     /// common.
     Answer {
-        /// The status code; 0 for success.
+        /// The status: 0 for success, else a code in the upper byte.
         status: u16,
     },
 }
@@ -167,9 +171,9 @@ impl Resolve {
     /// Returns the bytes of the message.
     #[must_use]
     pub fn bytes(&self) -> [u8; MAD] {
-        let (method, control, status) = match self.direction {
-            Direction::Question => (GET, RESOLVE, 0),
-            Direction::Answer { status } => (RESPONSE, RESOLVE | ACK, status),
+        let (method, status) = match self.direction {
+            Direction::Question => (GET, 0),
+            Direction::Answer { status } => (RESPONSE, status),
         };
         let kind = |address: &Option<Address>| address.as_ref().map_or(0, |a| a.kind().code() as u8);
         let info = |address: &Option<Address>| address.as_ref().map_or([0; INFO], Address::info);
@@ -179,7 +183,7 @@ impl Resolve {
         layout.class_version = CLASS_VERSION;
         layout.method = method;
         layout.status = status.into();
-        layout.control = control.into();
+        layout.control = RESOLVE.into();
         layout.transaction = self.transaction.into();
         layout.destination_type = kind(&self.destination);
         layout.destination_length = INFO as u8;
@@ -335,12 +339,52 @@ mod tests {
         assert_eq!(bytes.as_slice(), golden);
         assert_eq!(Resolve::read(&bytes), Ok(question()));
         let answer = Resolve {
-            direction: Direction::Answer { status: 3 },
+            direction: Direction::Answer { status: 0x300 },
             ..question()
         };
-        let bytes = answer.bytes();
-        assert_eq!(bytes[3..8], [0x81, 0, 3, 0x80, 1]);
-        assert_eq!(Resolve::read(&bytes), Ok(answer));
+        let mut bytes = answer.bytes();
+        assert_eq!(bytes[3..8], [0x81, 3, 0, 0, 1], "the original refuses another control");
+        assert_eq!(Resolve::read(&bytes), Ok(answer.clone()));
+        bytes[6] = 0x80;
+        assert_eq!(Resolve::read(&bytes), Ok(answer), "as earlier versions sent it");
+    }
+
+    /// What `acmp_send_resolve` and `acmp_send_addr_resp` of rdma-core write, field by field.
+    #[test]
+    fn golden_bytes_of_the_original() {
+        let group = [0xff, 0x15, 0x40, 1, 0xff, 0xff, 0, 3, 4, 0, 0, 0, 0, 0, 0, 0];
+        let mut asked = [0; MAD];
+        asked[..8].copy_from_slice(&[1, 0x2c, 1, 1, 0, 0, 0, 1]);
+        asked[15] = 7;
+        asked[16..21].copy_from_slice(&[1, 64, 2, 64, 1]);
+        asked[24..29].copy_from_slice(b"node2");
+        asked[88..92].copy_from_slice(&[10, 0, 0, 1]);
+        asked[152..168].copy_from_slice(&group);
+        let question = Resolve {
+            direction: Direction::Question,
+            transaction: 7,
+            destination: Some(Address::Name(Name::new("node2").unwrap())),
+            source: Some(Address::V4([10, 0, 0, 1].into())),
+            groups: Groups::new([Gid(group)]),
+        };
+        assert_eq!(Resolve::read(&asked).as_ref(), Ok(&question));
+        assert_eq!(question.bytes(), asked);
+        let mut answered = [0; MAD];
+        answered[..8].copy_from_slice(&[1, 0x2c, 1, 0x81, 0, 0, 0, 1]);
+        answered[15] = 7;
+        answered[20] = 1;
+        answered[152..168].copy_from_slice(&group);
+        let answer = Resolve {
+            direction: Direction::Answer { status: 0 },
+            destination: None,
+            source: None,
+            ..question
+        };
+        assert_eq!(Resolve::read(&answered).as_ref(), Ok(&answer));
+        // Ours has lengths, which the original does not read in answers.
+        answered[17] = 64;
+        answered[19] = 64;
+        assert_eq!(answer.bytes(), answered);
     }
 
     #[test]

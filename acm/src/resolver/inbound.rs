@@ -66,7 +66,7 @@ impl Resolver {
         let common = port.groups.common(&port.endpoint, &said.groups);
         let status = match common {
             Some(_) => 0,
-            None => Status::DestinationAddress.code().into(),
+            None => u16::from(Status::DestinationAddress.code()) << 8,
         };
         let answer = Resolve {
             direction: Direction::Answer { status },
