@@ -62,6 +62,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(10);
 /// How often the port is looked at without an event.
 const LOOK: Duration = Duration::from_secs(5);
+/// How often the device is looked for: its deletion may wait until it was let go of, and raise no event.
+const LOOK_FOR_DEVICE: Duration = Duration::from_secs(1);
 /// Least time between two set-ups of a queue pair.
 const MEND: Duration = Duration::from_millis(10);
 
@@ -196,6 +198,7 @@ pub struct MadPort {
     unresolved: u64,
     length: u64,
     next_look: Time,
+    next_search: Time,
     next_try: Time,
     next_mend: Time,
     is_gone: bool,
@@ -310,6 +313,7 @@ impl MadPort {
             unresolved: 0,
             length: 0,
             next_look: Time::ZERO,
+            next_search: Time::ZERO,
             next_try: Time::NEVER,
             next_mend: Time::ZERO,
             is_gone: false,
@@ -486,11 +490,14 @@ impl MadPort {
                 _ => {}
             }
         }
-        if is_due {
-            self.next_look = now + LOOK;
+        if now >= self.next_search {
+            self.next_search = now + LOOK_FOR_DEVICE;
             if !self.entry.exists() {
                 self.lose();
             }
+        }
+        if is_due && !self.is_gone {
+            self.next_look = now + LOOK;
             self.look_at_port();
         }
         if self.mail.is_broken() && now >= self.next_mend && !self.is_gone {
@@ -586,7 +593,8 @@ impl MadPort {
         } else {
             Time::NEVER
         };
-        self.next_look.min(self.next_try).min(mend)
+        let look = self.next_look.min(self.next_search);
+        look.min(self.next_try).min(mend)
     }
 
     /// Returns what was counted.

@@ -339,6 +339,30 @@ fn a_gid_that_the_port_does_not_have_sends_nothing() {
 }
 
 #[test]
+fn a_device_that_is_taken_away_without_an_event_is_missed_within_a_second() {
+    let bench = Bench::new(62);
+    let fake = ports::fake::Fake::new();
+    fake.plug();
+    let place = MadPlace::Port {
+        device: bench.name.clone(),
+        port: 1,
+        partition: 0xffff,
+    };
+    let source = Source {
+        library: bench.library.clone(),
+        tree: fake.tree(),
+    };
+    let mut port = MadPort::open_from(&place, 8, source).unwrap();
+    port.turn(at(0));
+    fake.unplug();
+    assert_eq!((port.turn(at(1)), port.next_deadline()), (0, at(1000)));
+    port.turn(at(1000));
+    assert_eq!(port.next_event(), Some(MadEvent::Gone));
+    drop(port);
+    assert_eq!(model::outcome(&bench.name).1, 0);
+}
+
+#[test]
 fn an_interface_without_a_device_is_named() {
     let bench = Bench::new(71);
     let source = Source {
