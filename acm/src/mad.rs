@@ -343,7 +343,11 @@ mod tests {
             ..question()
         };
         let mut bytes = answer.bytes();
-        assert_eq!(bytes[3..8], [0x81, 3, 0, 0, 1], "the original refuses another control");
+        assert_eq!(
+            bytes[3..8],
+            [0x81, 3, 0, 0, 1],
+            "the original refuses another control"
+        );
         assert_eq!(Resolve::read(&bytes), Ok(answer.clone()));
         bytes[6] = 0x80;
         assert_eq!(Resolve::read(&bytes), Ok(answer), "as earlier versions sent it");

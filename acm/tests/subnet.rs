@@ -11,11 +11,10 @@ use doorbell_acm::mad::Group;
 use doorbell_acm::path::{Mtu, Path, Rate};
 use doorbell_acm::query::{Answer, Found, Question};
 use doorbell_acm::resolver::{Action, EndpointId, Options, Resolver};
-use doorbell_acm::sa::{SubnetEvent, Subnets};
+use doorbell_acm::sa::{Line, SubnetEvent, Subnets};
 use doorbell_acm::status::Status;
 use doorbell_fabric::clock::Clock;
 use doorbell_testing::subnet::{Subnet, node};
-use doorbell_verbs::subnet::SubnetPort;
 
 /// A second partition with a service level of its own, and a group in it that the administrator has made.
 const PARTITIONS: &str = "Default=0x7fff, ipoib : ALL=full;\n\
@@ -47,7 +46,7 @@ fn endpoint(pkey: u16) -> Endpoint {
 struct Node {
     clock: Clock,
     resolver: Resolver,
-    subnets: Subnets<SubnetPort>,
+    subnets: Subnets<Box<dyn Line>>,
     answers: VecDeque<(u64, Answer)>,
 }
 

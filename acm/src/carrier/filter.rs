@@ -117,7 +117,11 @@ impl Dropped {
     }
 
     pub(super) fn count(&mut self, reason: Reason) {
-        self.0[reason as usize] += 1;
+        self.add(reason, 1);
+    }
+
+    pub(super) fn add(&mut self, reason: Reason, count: u64) {
+        self.0[reason as usize] += count;
     }
 }
 
@@ -217,13 +221,13 @@ impl Filter {
 }
 
 /// Whether an address is on the endpoint's link.
-fn is_on_link(endpoint: &Endpoint, ip: IpAddr) -> bool {
+pub(super) fn is_on_link(endpoint: &Endpoint, ip: IpAddr) -> bool {
     let local = matches!(ip, IpAddr::V6(six) if six.is_unicast_link_local());
     !ip.is_unspecified() && !ip.is_multicast() && (local || endpoint.is_near(ip))
 }
 
 /// Whether an address is a host address of a family in which the endpoint has none.
-fn is_of_other_family(endpoint: &Endpoint, ip: IpAddr) -> bool {
+pub(super) fn is_of_other_family(endpoint: &Endpoint, ip: IpAddr) -> bool {
     let mut networks = endpoint.networks.iter();
     let known = networks.any(|network| Family::of(network.ip) == Family::of(ip));
     let broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! [`Carrier`] does what an unreliable-datagram queue pair can do: a peer is a GID, a LID and a queue pair
-//! number. [`UdpCarrier`] does it over UDP sockets, for hosts without InfiniBand. Its queue pair number is
-//! random in each run of a service, so that others notice a restart.
+//! number. [`UdCarrier`] does it over queue pairs of InfiniBand and RoCE, whose datagrams are those of the
+//! original. [`UdpCarrier`] does it over UDP sockets, for hosts without RDMA devices. Its queue pair number
+//! is random in each run of a service, so that others notice a restart.
 //!
 //! # Senders that are accepted
 //!
@@ -29,6 +30,7 @@
 //! | `prober` | probes in flight |
 //! | `ping` | probes of hosts beyond a router |
 //! | `udp` | the carrier over UDP sockets |
+//! | `ud` | the carrier over queue pairs |
 //!
 //! reference: acm, section 10.
 
@@ -41,21 +43,30 @@ mod prober;
 mod rate_limit;
 mod replay;
 mod sizes;
+mod ud;
 mod udp;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use doorbell_fabric::time::Time;
+use rustix::event::epoll;
+use rustix::io::Errno;
 
 use crate::address::Gid;
+use crate::endpoint::Endpoint;
 use crate::path::Mtu;
+use crate::resolver::Membership;
 
 pub use filter::{Dropped, Reason};
 pub use frame::{BadFrame, FRAME, FRAME_TAGGED, Frame, GRH, Header, Kind, MAD, PROBE, PROBE_MAX, TAG};
 pub use groups::ipv4_group;
 pub use key::Key;
+#[cfg(test)]
+pub(crate) use ud::fake;
+pub use ud::{QueuePair, UdCarrier};
 pub use udp::{Counters, Limits, Settings, UdpCarrier};
 
 /// Header bytes of a RoCE v2 packet behind IPv6 and UDP; a full probe has as many.
@@ -81,7 +92,7 @@ pub struct Peer {
     pub lid: u16,
     /// The number of its queue pair (24 bits), which differs after a restart.
     pub qpn: u32,
-    /// The socket address of its unicast frames, over UDP; `None` where GID and LID suffice.
+    /// The socket address of its unicast frames, over UDP; `None` over queue pairs.
     pub at: Option<SocketAddr>,
     /// Our source address for frames to it, over UDP: the one it sent to by unicast; `None` for any.
     pub by: Option<IpAddr>,
@@ -145,6 +156,11 @@ pub enum Event {
         /// The error that stopped it.
         error: CarrierError,
     },
+    /// The endpoint's subnet or its port has changed: it has to join its groups again.
+    Renew {
+        /// The endpoint whose memberships are to be renewed.
+        endpoint: EndpointId,
+    },
 }
 
 /// Why something could not be sent.
@@ -189,21 +205,113 @@ pub enum CarrierError {
          (sysctl net.ipv4.ping_group_range), or give the service CAP_NET_RAW"
     )]
     NoPing,
+    /// The library or the device of a queue pair refuses something, in its own words.
+    #[error("{0}")]
+    QueuePair(String),
+    /// The endpoint is not in the group.
+    #[error("not in the group {0} (yet), so that nothing can be sent to it")]
+    NotJoined(Gid),
+    /// Messages over queue pairs cannot be authenticated.
+    #[error(
+        "messages over queue pairs are those of the original, which have no room for a tag: start the service without \
+         a key (--key-file, doorbell_key_file), or set `doorbell_carrier udp`"
+    )]
+    NoTags,
+    /// A path of InfiniBand cannot be probed.
+    #[error(
+        "paths of InfiniBand are not probed over queue pairs, where the original answers no probes: set \
+         `doorbell_verify no`, or `doorbell_carrier udp`"
+    )]
+    NoProbe,
     /// The kernel returns no random numbers.
     #[error("cannot read random numbers from the kernel ({0})")]
     Random(String),
 }
 
-/// Sends and receives MADs, without blocking.
-pub trait Carrier {
-    /// Returns the queue pair number of this run: 24 bits.
-    fn qpn(&self) -> u32;
+/// Builds the error of a failed operation on an interface.
+fn system(step: &'static str, interface: &str) -> impl Fn(Errno) -> CarrierError {
+    move |errno| CarrierError::System {
+        step,
+        interface: interface.to_owned(),
+        kind: errno.kind(),
+    }
+}
 
-    /// Joins a group.
+fn random(to: &mut [u8]) -> Result<(), CarrierError> {
+    getrandom::fill(to).map_err(|error| CarrierError::Random(error.to_string()))
+}
+
+/// Adds a socket to the epoll set; closing it removes it.
+fn watch(ready: &OwnedFd, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    epoll::add(ready, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
+}
+
+/// A group as the administrator of an InfiniBand subnet has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SubnetGroup {
+    /// The LID of the group.
+    pub lid: u16,
+    /// The properties of the group.
+    pub like: Membership,
+}
+
+/// Sends and receives MADs, without blocking. Its descriptor is readable when a frame has arrived.
+pub trait Carrier: AsFd {
+    /// Returns the kind of the carrier: `udp` or `ud`.
+    fn kind(&self) -> &'static str;
+
+    /// Serves an endpoint, or updates one that is served already: what it still needs stays open, and what it
+    /// lacks is opened.
+    ///
+    /// # Errors
+    /// When the settings do not allow its interface, or the system refuses to serve it.
+    fn update(&mut self, id: EndpointId, endpoint: &Endpoint) -> Result<(), CarrierError>;
+
+    /// Stops serving an endpoint.
+    fn end(&mut self, id: EndpointId);
+
+    /// Returns the endpoints served.
+    fn served(&self) -> Vec<EndpointId>;
+
+    /// Returns how much of an endpoint could not be opened; [`Carrier::update`] retries it.
+    fn lacks(&self, id: EndpointId) -> usize;
+
+    /// Whether an endpoint joins its groups through the administrator of its subnet before the carrier.
+    fn joins_by_subnet(&self, endpoint: &Endpoint) -> bool;
+
+    /// Whether messages to a peer need its socket address.
+    fn needs_addresses(&self) -> bool;
+
+    /// Returns the port and the queue pair that an endpoint is served by, if it has one.
+    fn queue_pair(&self, id: EndpointId) -> Option<String>;
+
+    /// Returns the counters.
+    fn counters(&self) -> Counters;
+
+    /// Joins a group. One that is joined already may have changed in its subnet.
     ///
     /// # Errors
     /// When the endpoint is unknown, the GID is not a multicast GID, or a system call fails.
-    fn join(&mut self, endpoint: EndpointId, group: Gid) -> Result<(), CarrierError>;
+    fn join_in(
+        &mut self,
+        endpoint: EndpointId,
+        group: Gid,
+        subnet: Option<SubnetGroup>,
+    ) -> Result<(), CarrierError>;
+
+    /// Joins a group outside of InfiniBand.
+    ///
+    /// # Errors
+    /// As [`Carrier::join_in`].
+    fn join(&mut self, endpoint: EndpointId, group: Gid) -> Result<(), CarrierError> {
+        self.join_in(endpoint, group, None)
+    }
+
+    /// Whether an endpoint receives a group.
+    fn is_in(&self, endpoint: EndpointId, group: Gid) -> bool;
+
+    /// Leaves a group, where the carrier can leave a single one.
+    fn leave(&mut self, endpoint: EndpointId, group: Gid);
 
     /// Sends to all services of a group, from a GID of the endpoint. Services of this host receive it too.
     ///
@@ -222,6 +330,15 @@ pub trait Carrier {
     /// # Errors
     /// When it could not be sent. What was sent may still be lost.
     fn send(&mut self, endpoint: EndpointId, to: &Peer, from: Gid, mad: &Mad) -> Result<(), CarrierError>;
+
+    /// Probes a host beyond a router with packets of 256 bytes of payload and each larger MTU up to `mtu`,
+    /// without fragmentation, from an address of the endpoint. [`Event::Probed`] reports the result within a
+    /// second.
+    ///
+    /// # Errors
+    /// When the endpoint is not served or has no address of that family, the system allows no socket for
+    /// pings, or too many are in flight.
+    fn reach(&mut self, now: Time, endpoint: EndpointId, to: Gid, mtu: Mtu) -> Result<ProbeId, CarrierError>;
 
     /// Probes a peer with frames of the sizes of packets with a payload of 256 bytes and each larger MTU up
     /// to `mtu`. [`Event::Probed`] reports the result within a second.

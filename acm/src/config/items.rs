@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::options::{Options, PROVIDERS_MAX};
 use super::values::{
-    AddressPreload, AddressProtocol, Depth, Interfaces, Logging, Loopback, Minutes, Prefix, RoutePreload,
-    RouteProtocol, ServerMode, Value,
+    AddressPreload, AddressProtocol, CarrierKind, Depth, Interfaces, Logging, Loopback, Minutes, Prefix,
+    RoutePreload, RouteProtocol, ServerMode, Value,
 };
 use crate::path::{Mtu, Rate};
 
@@ -236,4 +236,6 @@ pub(super) const ITEMS: &[Item] = &[
     ),
     row!(doorbell_interfaces: Interfaces,
         "the interfaces for messages between services. By default nothing listens beyond the loopback."),
+    row!(doorbell_carrier: CarrierKind,
+        "what carries messages between services: UDP sockets, or queue pairs of InfiniBand and RoCE devices, as with the original."),
 ];

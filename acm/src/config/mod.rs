@@ -42,8 +42,8 @@ pub use options::{Options, read_options, write_options};
 pub use preload::Preload;
 pub use routes::read_routes;
 pub use values::{
-    AddressPreload, AddressProtocol, Depth, Interfaces, Logging, Loopback, Minutes, Prefix, RoutePreload,
-    RouteProtocol, ServerMode, interface_name,
+    AddressPreload, AddressProtocol, CarrierKind, Depth, Interfaces, Logging, Loopback, Minutes, Prefix,
+    RoutePreload, RouteProtocol, ServerMode, interface_name,
 };
 pub use watch::{FileWatch, SETTLE};
 

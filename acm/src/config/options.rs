@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::items::{ITEMS, Item};
 use super::lines::{Warnings, each_line, named, shown};
 use super::values::{
-    AddressPreload, AddressProtocol, Depth, Interfaces, Logging, Loopback, Minutes, Prefix, RoutePreload,
-    RouteProtocol, ServerMode,
+    AddressPreload, AddressProtocol, CarrierKind, Depth, Interfaces, Logging, Loopback, Minutes, Prefix,
+    RoutePreload, RouteProtocol, ServerMode,
 };
 use crate::path::{Mtu, Rate};
 
@@ -87,6 +87,8 @@ pub struct Options {
     pub doorbell_port: u16,
     /// The interfaces for frames between services.
     pub doorbell_interfaces: Interfaces,
+    /// What carries messages between services.
+    pub doorbell_carrier: CarrierKind,
 }
 
 impl Default for Options {
@@ -128,6 +130,7 @@ impl Default for Options {
             doorbell_ipv6: true,
             doorbell_port: 6126,
             doorbell_interfaces: Interfaces::Loopback,
+            doorbell_carrier: CarrierKind::Udp,
         }
     }
 }
@@ -313,6 +316,21 @@ mod tests {
             ..Options::default()
         };
         assert_eq!(options, expected, "all else is as if those lines were not there");
+    }
+
+    #[test]
+    fn the_carrier_is_one_of_two() {
+        let (options, said) = read("doorbell_carrier UD\n");
+        assert_eq!((options.doorbell_carrier, said.len()), (CarrierKind::Ud, 0));
+        for bad in ["rc", "ud2", "verbs", "\"ud\""] {
+            let (options, said) = read(&format!("doorbell_carrier {bad}\n"));
+            assert_eq!(
+                (options.doorbell_carrier, said.len()),
+                (CarrierKind::Udp, 1),
+                "{bad}"
+            );
+            assert!(said[0].1.contains("expected udp or ud"), "{}", said[0].1);
+        }
     }
 
     #[test]

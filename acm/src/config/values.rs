@@ -91,6 +91,15 @@ words! {
     AcmHosts = "acm_hosts"
 }
 
+words! {
+    /// What carries messages between services.
+    CarrierKind, "udp or ud":
+    /// Messages go over UDP sockets.
+    Udp = "udp",
+    /// Messages go over queue pairs of InfiniBand or RoCE devices.
+    Ud = "ud"
+}
+
 /// A lifetime in minutes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Minutes(Option<u32>);

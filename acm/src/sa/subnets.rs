@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use doorbell_fabric::time::Time;
+use doorbell_verbs::mads::QKEY;
 use doorbell_verbs::subnet::{
     Answer, Components, MemberRecord, PathRecord, Refusal, Reply, Request, SubnetPort,
 };
@@ -34,8 +35,6 @@ use crate::mad::Group;
 use crate::path::{Mtu, Path, Rate};
 use crate::resolver::{EndpointId, Membership};
 
-/// The Q_Key of the services' groups.
-pub(crate) const QKEY: u32 = 0x8001_0000;
 /// Site-local scope, full member.
 const SCOPE_AND_STATE: u8 = 0x51;
 /// The selector "exactly".
@@ -101,6 +100,26 @@ impl Line for SubnetPort {
 
     fn manager(&self) -> Result<u16, String> {
         Self::manager(self).map_err(|error| error.to_string())
+    }
+}
+
+impl<L: Line + ?Sized> Line for Box<L> {
+    fn ask(
+        &mut self,
+        transaction: u32,
+        request: &Request,
+        timeout: Duration,
+        retries: u32,
+    ) -> Result<(), String> {
+        (**self).ask(transaction, request, timeout, retries)
+    }
+
+    fn next_reply(&mut self) -> Result<Option<Reply>, String> {
+        (**self).next_reply()
+    }
+
+    fn manager(&self) -> Result<u16, String> {
+        (**self).manager()
     }
 }
 
@@ -196,12 +215,16 @@ pub struct Subnets<L> {
     looked: Time,
 }
 
-impl Subnets<SubnetPort> {
+impl Subnets<Box<dyn Line>> {
     /// Returns the administrators that libibumad reaches; nothing is loaded or opened before the first query.
     /// An attempt takes `attempt` at most and is followed by `retries` others.
     #[must_use]
     pub fn of_system(attempt: Duration, retries: u32) -> Self {
-        let open = |device: &str, port: u8| SubnetPort::open(device, port).map_err(|error| error.to_string());
+        let open = |device: &str, port: u8| {
+            let line: Box<dyn Line> =
+                Box::new(SubnetPort::open(device, port).map_err(|error| error.to_string())?);
+            Ok(line)
+        };
         Self::new(Box::new(open), attempt, retries)
     }
 }

@@ -54,6 +54,16 @@ impl Backend for Handle {
 /// Runs the actor until `stop` is true or its sender is gone.
 pub(super) async fn run(
     mut state: State,
+    messages: mpsc::UnboundedReceiver<Message>,
+    stop: watch::Receiver<bool>,
+) -> Result<(), ServiceError> {
+    let ended = act(&mut state, messages, stop).await;
+    state.end();
+    ended
+}
+
+async fn act(
+    state: &mut State,
     mut messages: mpsc::UnboundedReceiver<Message>,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), ServiceError> {
@@ -67,19 +77,15 @@ pub(super) async fn run(
         if more {
             yield_now().await;
         }
-        let until = if more {
-            Instant::now()
-        } else {
-            until(&state, sweep)
-        };
+        let until = if more { Instant::now() } else { until(state, sweep) };
         select! {
             biased;
             message = messages.recv() => {
                 let Some(message) = message else { return Ok(()) };
-                read(&mut state, message);
+                read(state, message);
                 for _ in 1..BATCH {
                     let Ok(message) = messages.try_recv() else { break };
-                    read(&mut state, message);
+                    read(state, message);
                 }
             }
             _ = stop.wait_for(|stop| *stop) => return Ok(()),

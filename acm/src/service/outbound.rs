@@ -17,7 +17,7 @@ use doorbell_fabric::time::Time;
 use super::peers::PeerAddr;
 use super::state::State;
 use crate::address::{Address, Gid};
-use crate::carrier::{self, Carrier, CarrierError};
+use crate::carrier::{self, CarrierError, SubnetGroup};
 use crate::endpoint::Endpoint;
 use crate::mad::{Group, MAD};
 use crate::path::Mtu;
@@ -58,7 +58,10 @@ impl Again {
 
 /// Whether a retry may succeed without a change of configuration or host.
 fn may_pass(error: &CarrierError) -> bool {
-    matches!(error, CarrierError::System { .. } | CarrierError::Random(_))
+    matches!(
+        error,
+        CarrierError::System { .. } | CarrierError::Random(_) | CarrierError::QueuePair(_)
+    )
 }
 
 impl State {
@@ -67,7 +70,8 @@ impl State {
         let each = self.resolver.endpoints();
         let wanted: Vec<(EndpointId, Endpoint)> = each.map(|(id, endpoint)| (id, endpoint.clone())).collect();
         let carrier = self.carrier.get_mut();
-        let served: Vec<EndpointId> = carrier.served().map(|(id, _)| EndpointId(id.0)).collect();
+        let served = carrier.served().into_iter();
+        let served: Vec<EndpointId> = served.map(|id| EndpointId(id.0)).collect();
         let is_wanted = |id: &EndpointId| wanted.iter().any(|(other, _)| other == id);
         for id in served.iter().filter(|id| !is_wanted(id)) {
             carrier.end(carrier::EndpointId(id.0));
@@ -99,19 +103,24 @@ impl State {
         self.again.set(now, true);
     }
 
-    /// Joins an endpoint to a group and reports the outcome to the resolver; returns whether it joined.
+    /// Joins an endpoint to a group and reports the outcome to the resolver; returns whether it joined. On
+    /// InfiniBand the administrator of the subnet joins it first, and the outcome is reported later.
     pub(super) fn join(&mut self, endpoint: EndpointId, group: Gid) -> bool {
         self.groups.entry(endpoint).or_default().insert(group);
         let id = carrier::EndpointId(endpoint.0);
+        let carrier = self.carrier.get_mut();
+        if let Some(own) = self.resolver.endpoint(endpoint)
+            && carrier.joins_by_subnet(own)
+            && carrier.served().contains(&id)
+        {
+            let now = self.clock().now();
+            self.subnets.join(now, endpoint, own, group);
+            self.on_subnet_events(now, Some(endpoint));
+            return true;
+        }
         let joined = self.carrier.get_mut().join(id, group);
         let now = self.now();
-        if let Err(error) = &joined {
-            if may_pass(error) {
-                self.carrier.get_mut().end(id);
-                self.again.set(now, true);
-            }
-            self.unserved.entry(endpoint).or_insert_with(|| error.to_string());
-        }
+        self.refused(now, endpoint, &joined);
         let own = self.resolver.endpoint(endpoint).filter(|_| joined.is_ok());
         let like = own.and_then(|own| {
             let like = Membership::of(Group::of(group)?);
@@ -124,11 +133,49 @@ impl State {
         like.is_some()
     }
 
-    /// Removes a group from an endpoint's list. Its socket stays open until the endpoint's others are closed.
+    /// Shows why a group could not be joined, and schedules a retry where one may succeed.
+    fn refused(&mut self, now: Time, endpoint: EndpointId, joined: &Result<(), CarrierError>) {
+        let Err(error) = joined else { return };
+        if may_pass(error) {
+            self.carrier.get_mut().end(carrier::EndpointId(endpoint.0));
+            self.again.set(now, true);
+        }
+        self.unserved.entry(endpoint).or_insert_with(|| error.to_string());
+    }
+
+    /// Has an endpoint receive a group that its subnet's administrator has joined it to.
+    pub(super) fn attach(&mut self, endpoint: EndpointId, group: Gid, subnet: SubnetGroup) {
+        let id = carrier::EndpointId(endpoint.0);
+        let carrier = self.carrier.get_mut();
+        let own = self.resolver.endpoint(endpoint);
+        let joined = match own.is_some_and(|own| carrier.joins_by_subnet(own)) {
+            true => carrier.join_in(id, group, Some(subnet)),
+            false => Ok(()),
+        };
+        let now = self.now();
+        self.refused(now, endpoint, &joined);
+        let like = joined.is_ok().then_some(subnet.like);
+        self.resolver.joined(now, endpoint, group, like);
+    }
+
+    /// Joins all groups of an endpoint again.
+    pub(super) fn join_again(&mut self, endpoint: EndpointId) {
+        let groups = self.groups.get(&endpoint).cloned().unwrap_or_default();
+        for group in groups {
+            self.join(endpoint, group);
+        }
+    }
+
+    /// Takes an endpoint out of a group. A socket stays open until the endpoint's others are closed.
     pub(super) fn leave(&mut self, endpoint: EndpointId, group: Gid) {
         if let Some(groups) = self.groups.get_mut(&endpoint) {
             groups.remove(&group);
         }
+        let now = self.now();
+        self.carrier
+            .get_mut()
+            .leave(carrier::EndpointId(endpoint.0), group);
+        self.subnets.leave(now, endpoint, group);
     }
 
     pub(super) fn multicast(&mut self, endpoint: EndpointId, group: Gid, mad: &[u8; MAD]) {
@@ -137,20 +184,24 @@ impl State {
         };
         let id = carrier::EndpointId(endpoint.0);
         let sent = self.carrier.get_mut().multicast(id, group, from, mad);
-        self.note(endpoint, sent);
+        // The subnet's administrator has not answered yet: announcements follow, and queries are repeated.
+        let is_early = matches!(sent, Err(CarrierError::NotJoined(_)));
+        self.note(endpoint, if is_early { Ok(()) } else { sent });
     }
 
     pub(super) fn unicast(&mut self, endpoint: EndpointId, to: Peer, mad: &[u8; MAD], answer: bool) {
         let own = self.resolver.endpoint(endpoint);
         // Use the destination's address family, so that it has a return path.
         let from = own.map(|own| own.gid_towards(&Address::Gid(own.gid), to.gid));
-        if let (Some(from), Some(place)) = (from, self.place(endpoint, to.gid)) {
+        let place = self.place(endpoint, to.gid);
+        let is_reached = place.is_some() || !self.carrier.get_ref().needs_addresses();
+        if let Some(from) = from.filter(|_| is_reached) {
             let peer = carrier::Peer {
                 gid: to.gid,
                 lid: to.lid,
                 qpn: to.qpn,
-                at: Some(place.at),
-                by: place.by,
+                at: place.map(|place| place.at),
+                by: place.and_then(|place| place.by),
             };
             let id = carrier::EndpointId(endpoint.0);
             let sent = self.carrier.get_mut().send(id, &peer, from, mad);

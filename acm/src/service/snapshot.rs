@@ -29,6 +29,8 @@ pub(super) struct View {
     messages: BTreeMap<&'static str, u64>,
     clients: BTreeMap<&'static str, u64>,
     clients_now: u64,
+    /// What carries messages between services: `udp` or `ud`.
+    carrier_kind: &'static str,
     carrier: BTreeMap<String, u64>,
     /// The last send failure.
     trouble: Option<String>,
@@ -47,6 +49,8 @@ struct EndpointView {
     mtu: u32,
     megabits: u32,
     addresses: Vec<String>,
+    /// The port and the queue pair that serve it, if one does.
+    queue_pair: Option<String>,
     /// Why the carrier does not serve the endpoint, if it does not.
     unserved: Option<String>,
 }
@@ -105,6 +109,7 @@ impl View {
                 .map(|count| (count.name(), state.served().of(count)))
                 .collect(),
             clients_now: state.served().present(),
+            carrier_kind: state.carrier_kind(),
             carrier: carried(state),
             trouble: state.trouble().map(str::to_owned),
             warnings: state.warnings(),
@@ -141,6 +146,7 @@ fn endpoints(state: &State) -> Vec<EndpointView> {
         mtu: endpoint.mtu.bytes(),
         megabits: endpoint.rate.megabits(),
         addresses: endpoint.addresses.iter().map(ToString::to_string).collect(),
+        queue_pair: state.queue_pair(id),
         unserved: state.unserved().get(&id).cloned(),
     })
     .collect()
@@ -236,6 +242,9 @@ fn carried(state: &State) -> BTreeMap<String, u64> {
         ("unsent".to_owned(), counters.unsent),
         ("taken".to_owned(), counters.taken),
         ("echoes".to_owned(), counters.echoes),
+        ("unresolved".to_owned(), counters.unresolved),
+        ("failed".to_owned(), counters.failed),
+        ("resets".to_owned(), counters.resets),
     ]);
     let dropped = counters.dropped.each();
     all.extend(

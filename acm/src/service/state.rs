@@ -3,12 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::time::Time;
-use doorbell_verbs::subnet::SubnetPort;
 
 use super::ServiceError;
 use super::config::ServiceConfig;
@@ -17,14 +18,15 @@ use super::log_dedup::Log;
 use super::outbound::{self, Again};
 use super::peers::{PeerAddr, Peers};
 use crate::address::{Address, Gid, is_of_a_link};
-use crate::carrier::{self, Carrier, Event, Key, UdpCarrier};
-use crate::config::{Options, Preload, Warnings};
+use crate::carrier::{self, Carrier, Event, Key, UdCarrier, UdpCarrier};
+use crate::config::{CarrierKind, Options, Preload, Warnings};
 use crate::endpoint::Link;
 use crate::host::{HostInventory, source_for};
 use crate::path::Path;
 use crate::query::{Answer, Found, Question};
+use crate::register::registered;
 use crate::resolver::{Action, EndpointId, ProbeId, Resolver, Sender, Ticket};
-use crate::sa::{Administration, NoPath, QueryId, SubnetEvent, Subnets};
+use crate::sa::{Administration, Line, NoPath, QueryId, SubnetEvent, Subnets};
 use crate::serve::{Reply, ServerCounters};
 use crate::status::Status;
 
@@ -104,7 +106,7 @@ pub(super) struct State {
     pub(super) resolver: Resolver,
     preload: Preload,
     /// The administrators of this host's InfiniBand subnets.
-    subnets: Subnets<SubnetPort>,
+    pub(super) subnets: Subnets<Box<dyn Line>>,
     /// The interfaces of this host.
     here: HostInventory,
     /// Configuration that does not fit this host.
@@ -127,7 +129,30 @@ pub(super) struct State {
 }
 
 /// The carrier, registered with tokio.
-pub(super) type AsyncCarrier = tokio::io::unix::AsyncFd<UdpCarrier>;
+pub(super) type AsyncCarrier = tokio::io::unix::AsyncFd<AnyCarrier>;
+
+/// The carrier that is configured.
+pub(super) struct AnyCarrier(Box<dyn Carrier>);
+
+impl Deref for AnyCarrier {
+    type Target = dyn Carrier;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl DerefMut for AnyCarrier {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut *self.0
+    }
+}
+
+impl AsRawFd for AnyCarrier {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
 
 /// Returns 64 unpredictable bits. The kernel delivered random numbers when the carrier was made, and once it
 /// has, it always does (getrandom(2)).
@@ -143,14 +168,21 @@ fn resolver(config: &ServiceConfig, key: Option<&Key>, now: Time) -> Resolver {
     Resolver::new(config.resolver(key.is_some()), now, Box::new(random))
 }
 
-fn subnets(config: &ServiceConfig) -> Subnets<SubnetPort> {
+fn subnets(config: &ServiceConfig) -> Subnets<Box<dyn Line>> {
     let options = config.resolver(false);
     Subnets::of_system(options.attempt(SUBNET_TIMEOUT), options.retries)
 }
 
 fn carrier(config: &ServiceConfig, key: Option<&Key>) -> Result<AsyncCarrier, ServiceError> {
-    let carrier = UdpCarrier::new(config.carrier(key.cloned()))?;
-    carrier.registered().map_err(ServiceError::Runtime)
+    let settings = config.carrier(key.cloned());
+    let carrier: Box<dyn Carrier> = match config.options.doorbell_carrier {
+        CarrierKind::Udp => Box::new(UdpCarrier::new(settings)?),
+        CarrierKind::Ud => {
+            let depth = usize::from(config.options.recv_depth.get());
+            Box::new(UdCarrier::new(settings, depth)?)
+        }
+    };
+    registered(AnyCarrier(carrier)).map_err(ServiceError::Runtime)
 }
 
 impl State {
@@ -206,6 +238,16 @@ impl State {
         self.carrier.get_ref().counters()
     }
 
+    /// Returns the kind of the carrier.
+    pub(super) fn carrier_kind(&self) -> &'static str {
+        self.carrier.get_ref().kind()
+    }
+
+    /// Returns the port and the queue pair that an endpoint is served by.
+    pub(super) fn queue_pair(&self, id: EndpointId) -> Option<String> {
+        self.carrier.get_ref().queue_pair(carrier::EndpointId(id.0))
+    }
+
     pub(super) fn unserved(&self) -> &BTreeMap<EndpointId, String> {
         &self.unserved
     }
@@ -239,6 +281,10 @@ impl State {
 
     pub(super) fn now(&self) -> Time {
         self.clock.now()
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Returns what tokio waits for.
@@ -499,6 +545,7 @@ impl State {
                     self.resolver.probed(now, id, outbound::probed(&result));
                 }
             }
+            Event::Renew { endpoint } => self.join_again(EndpointId(endpoint.0)),
             Event::Failed { endpoint, error } => {
                 self.carrier.get_mut().end(endpoint);
                 self.lost(EndpointId(endpoint.0), error.to_string());
@@ -553,7 +600,7 @@ impl State {
     }
 
     /// Hands the administrators' answers to the resolver.
-    fn on_subnet_events(&mut self, now: Time, endpoint: Option<EndpointId>) {
+    pub(super) fn on_subnet_events(&mut self, now: Time, endpoint: Option<EndpointId>) {
         while let Some(event) = self.subnets.event() {
             match event {
                 SubnetEvent::Path { id, answer } => {
@@ -567,15 +614,25 @@ impl State {
                 SubnetEvent::Joined {
                     endpoint,
                     group,
+                    lid,
                     like,
-                    ..
-                } => self.resolver.joined(now, endpoint, group, Some(like)),
+                } => self.attach(endpoint, group, carrier::SubnetGroup { lid, like }),
                 SubnetEvent::NotJoined { endpoint, group, why } => {
                     self.report_error(format!("cannot join the group {group}: {why}"));
-                    self.resolver.joined(now, endpoint, group, None);
+                    // While a manager takes over, the switches forward the group as before.
+                    let id = carrier::EndpointId(endpoint.0);
+                    if !self.carrier.get_ref().is_in(id, group) {
+                        self.resolver.joined(now, endpoint, group, None);
+                    }
                 }
             }
         }
+    }
+
+    /// Leaves all groups of this host's subnets: their administrators do not notice that a process has ended.
+    pub(super) fn end(&mut self) {
+        let now = self.now();
+        self.subnets.leave_all(now);
     }
 
     fn answer(&mut self, ticket: Ticket, answer: &Answer) {
@@ -611,3 +668,6 @@ fn outcome_text(question: &Question, answer: &Answer) -> String {
         Err(status) => format!("query for {what}: {status}"),
     }
 }
+
+#[cfg(test)]
+mod tests;

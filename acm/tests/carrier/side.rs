@@ -93,6 +93,7 @@ impl Side {
                     self.mads.push((from, group, *mad));
                 }
                 Event::Probed { probe, result } => self.probed.push((probe, result)),
+                Event::Renew { .. } => panic!("sockets have no subnet"),
                 Event::Failed { endpoint, .. } => {
                     assert_eq!(endpoint, END);
                     self.failed += 1;

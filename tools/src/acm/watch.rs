@@ -213,8 +213,10 @@ fn screen(state: &Value, clear: bool) -> String {
             .filter(|(_, count)| count.as_u64() != Some(0))
             .map(|(name, count)| format!("{} {count}", printable(&name.replace('_', " "))))
             .collect();
+        let kind = Some(&state["carrier_kind"]).filter(|kind| of == "carrier" && !kind.is_null());
+        let kind = kind.map_or_else(String::new, |kind| format!(" over {}", word(kind)));
         if !some.is_empty() {
-            let _ = writeln!(text, "{name}: {}", some.join(", "));
+            let _ = writeln!(text, "{name}{kind}: {}", some.join(", "));
         }
     }
     endpoints(&mut text, rows(&state["endpoints"]));
@@ -243,6 +245,9 @@ fn endpoints(text: &mut String, all: &[Value]) {
             one["megabits"].as_f64().unwrap_or(0.0) / 1e3,
             addresses.join(" ")
         );
+        if !one["queue_pair"].is_null() {
+            let _ = write!(text, "\n  queue pair: {}", word(&one["queue_pair"]));
+        }
         if !one["unserved"].is_null() {
             let _ = write!(text, "\n  not served: {}", word(&one["unserved"]));
         }

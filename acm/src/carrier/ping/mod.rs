@@ -15,12 +15,14 @@ use doorbell_fabric::time::Time;
 use rustix::io::Errno;
 
 use super::sizes::{PAYLOADS, Sizes};
-use super::{ProbeId, Probed, Trouble};
+use super::{CarrierError, ProbeId, Probed, Trouble, random, system};
+use crate::address::{Gid, is_of_a_link};
+use crate::endpoint::Endpoint;
 use crate::path::Mtu;
 use socket::{HEADER, IP_HEADER, Socket};
 
 /// Maximum pings in flight; each has a socket.
-pub(super) const PINGS_MAX: usize = 128;
+const PINGS_MAX: usize = 128;
 /// Random bytes of a request; the index of the size and the number of the attempt follow.
 const TOKEN: usize = 16;
 /// Maximum packets received for one ping per turn.
@@ -48,7 +50,7 @@ pub(super) struct Pinger {
 
 /// Why a ping could not be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoPing {
+enum NoPing {
     /// Too many pings are in flight.
     Full,
     /// The system allows no socket for pings.
@@ -70,7 +72,7 @@ impl Default for Pinger {
 
 impl Pinger {
     /// Starts a ping; `watch` registers its socket.
-    pub(super) fn start(
+    fn start(
         &mut self,
         now: Time,
         (interface, from, to): (&str, IpAddr, IpAddr),
@@ -91,6 +93,34 @@ impl Pinger {
         self.open.insert(id, ping);
         self.tick(now);
         Ok(id)
+    }
+
+    /// Starts a ping from an endpoint on this interface.
+    pub(super) fn reach(
+        &mut self,
+        now: Time,
+        (endpoint, interface): (&Endpoint, &str),
+        to: Gid,
+        mtu: Mtu,
+        watch: impl FnOnce(BorrowedFd<'_>) -> Result<(), Errno>,
+    ) -> Result<ProbeId, CarrierError> {
+        let to = to.ip();
+        let own = endpoint.addresses.iter().filter_map(|address| address.ip());
+        let from = own
+            .filter(|own| own.is_ipv4() == to.is_ipv4())
+            .find(|own| !is_of_a_link(*own))
+            .ok_or_else(|| CarrierError::NoFamily(endpoint.device.clone()))?;
+        let mut token = [0; TOKEN];
+        random(&mut token)?;
+        let begun = self.start(now, (interface, from, to), mtu, token, watch);
+        begun.map_err(|why| match why {
+            NoPing::Full => CarrierError::Full {
+                what: "pings",
+                most: PINGS_MAX,
+            },
+            NoPing::Forbidden => CarrierError::NoPing,
+            NoPing::System(errno) => system("send a ping", interface)(errno),
+        })
     }
 
     /// Receives answers and handles what is due; returns how much work it did.

@@ -36,8 +36,11 @@ use super::groups::is_group;
 use super::ping::Pinger;
 use super::prober::{PROBES_MAX, ProbeFrame, Prober, STEM};
 use super::replay::Family;
-use super::{Carrier, CarrierError, EndpointId, Event, Mad, Peer, ProbeId, Trouble};
+use super::{
+    Carrier, CarrierError, EndpointId, Event, Mad, Peer, ProbeId, SubnetGroup, Trouble, random, system, watch,
+};
 use crate::address::Gid;
+use crate::endpoint::Endpoint;
 use crate::path::Mtu;
 use crate::register::registered;
 
@@ -62,24 +65,6 @@ pub struct UdpCarrier {
     counters: Counters,
     buffer: Box<[u8]>,
     frame: Vec<u8>,
-}
-
-/// Builds the error of a failed operation on an interface.
-fn system(step: &'static str, interface: &str) -> impl Fn(Errno) -> CarrierError {
-    move |errno| CarrierError::System {
-        step,
-        interface: interface.to_owned(),
-        kind: errno.kind(),
-    }
-}
-
-fn random(to: &mut [u8]) -> Result<(), CarrierError> {
-    getrandom::fill(to).map_err(|error| CarrierError::Random(error.to_string()))
-}
-
-/// Adds a socket to the epoll set; closing it removes it.
-fn watch(ready: &OwnedFd, socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    epoll::add(ready, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
 }
 
 impl UdpCarrier {
@@ -111,6 +96,12 @@ impl UdpCarrier {
             buffer: vec![0; PROBE_MAX + 1].into(),
             frame: Vec::with_capacity(PROBE_MAX),
         })
+    }
+
+    /// Returns the queue pair number of this run: 24 bits.
+    #[must_use]
+    pub fn qpn(&self) -> u32 {
+        self.qpn
     }
 
     /// Returns the carrier's counters.
@@ -324,11 +315,60 @@ fn is_lost(errno: Errno) -> bool {
 }
 
 impl Carrier for UdpCarrier {
-    fn qpn(&self) -> u32 {
-        self.qpn
+    fn kind(&self) -> &'static str {
+        "udp"
     }
 
-    fn join(&mut self, endpoint: EndpointId, group: Gid) -> Result<(), CarrierError> {
+    fn update(&mut self, id: EndpointId, endpoint: &Endpoint) -> Result<(), CarrierError> {
+        Self::update(self, id, endpoint)
+    }
+
+    fn end(&mut self, id: EndpointId) {
+        Self::end(self, id);
+    }
+
+    fn served(&self) -> Vec<EndpointId> {
+        self.ends.keys().copied().collect()
+    }
+
+    fn lacks(&self, id: EndpointId) -> usize {
+        Self::lacks(self, id)
+    }
+
+    fn joins_by_subnet(&self, _: &Endpoint) -> bool {
+        false
+    }
+
+    fn needs_addresses(&self) -> bool {
+        true
+    }
+
+    fn queue_pair(&self, _: EndpointId) -> Option<String> {
+        None
+    }
+
+    fn counters(&self) -> Counters {
+        Self::counters(self)
+    }
+
+    fn is_in(&self, endpoint: EndpointId, group: Gid) -> bool {
+        let end = self.ends.get(&endpoint);
+        end.is_some_and(|end| end.groups().contains(&group))
+    }
+
+    /// A socket receives a group until the endpoint's others are closed.
+    fn leave(&mut self, _: EndpointId, _: Gid) {}
+
+    fn reach(&mut self, now: Time, endpoint: EndpointId, to: Gid, mtu: Mtu) -> Result<ProbeId, CarrierError> {
+        self.ping(now, endpoint, to, mtu)
+    }
+
+    fn join_in(
+        &mut self,
+        endpoint: EndpointId,
+        group: Gid,
+        _: Option<SubnetGroup>,
+    ) -> Result<(), CarrierError> {
         if !is_group(group) {
             return Err(CarrierError::NoGroup(group));
         }

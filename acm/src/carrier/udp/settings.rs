@@ -1,4 +1,4 @@
-//! The settings and the counters of the carrier over UDP.
+//! The settings and the counters of carriers.
 
 use super::super::filter::Dropped;
 use super::super::key::Key;
@@ -76,4 +76,10 @@ pub struct Counters {
     pub echoes: u64,
     /// Datagrams that were dropped, by reason.
     pub dropped: Dropped,
+    /// Datagrams whose destinations had no hardware address in time, over queue pairs.
+    pub unresolved: u64,
+    /// Receives that ended with an error, over queue pairs.
+    pub failed: u64,
+    /// How often queue pairs were set up again.
+    pub resets: u64,
 }
