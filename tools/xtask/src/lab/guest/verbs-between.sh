@@ -196,10 +196,60 @@ alone() {
     carried "$kind, am" "pingpong --layer am" --sizes 8,1400,64Ki --samples 20
 }
 
+# Two resolution services whose messages are datagrams of RoCE v2: a query to the group, and the answer to the asker alone.
+resolved() { local host=$1; shift; at $host doorbell acm resolve "$@" --service /tmp/acm-$host.sock 2>&1; }
+acm_state() { at a doorbell acm watch --once --json --socket /tmp/acm-a.sock.watch 2>&1; }
+is_served() { acm_state | grep -q "\"queue_pair\": *\"$(device a 0):1 0x"; }
+acm_ud() {
+    # Once: it is the same for every kind of rail.
+    [ -z "$acm_ud_done" ] || return
+    acm_ud_done=1
+    local dump
+    $on_a tcpdump -l -n -i $(nic a 0) udp port 4791 > acm.dump 2> acm.dump.err &
+    dump=$!
+    check "acm: frames are captured at a" within 10 grep -q listening acm.dump.err
+    in_shell_of_b "acm_serves b $(nic b 0) $on_b"
+    # What b announces is over by then: a has to query it.
+    sleep 3
+    acm_serves a $(nic a 0) $on_a
+    check "acm, a: a queue pair of its device" within 20 is_served
+    says "acm, a: the address of b" "$(resolved a 10.90.0.2)" '^10.90.0.2 from 10.90.0.1: ::ffff:10.90.0.1 -> ::ffff:10.90.0.2, '
+    says "acm, b: the address of a" "$(resolved b 10.90.0.1)" '^10.90.0.1 from 10.90.0.2: ::ffff:10.90.0.2 -> ::ffff:10.90.0.1, '
+    says "acm, a: an address that nobody has" "$(resolved a 10.90.0.77)" 'no answer in time'
+    said=$(acm_state)
+    grep -oE '"(carrier_kind|taken|sent|dropped_[a-z]*|resets|unresolved|unsent)": *[^,}]*' <<< "$said" | grep -v ': *0$'
+    says "acm, a: what carries its messages" "$said" '"carrier_kind": *"ud"'
+    says "acm, a: something was taken" "$said" '"taken": *[1-9]'
+    check "acm, a: its interface is set down" cut a
+    sleep 2
+    check "acm, a: and up" mend a
+    check "acm, a: it is served again" within 40 is_served
+    check "acm, a: and resolves again" within 40 resolved a 10.90.0.2
+    check "acm, a: its device is deleted" at a timeout 30 rdma link delete $(device a 0)
+    says "acm, a: why it is not served" "$(within 10 eval 'acm_state | grep -q "RDMA device"'; acm_state)" '"unserved": *"[^"]*RDMA device'
+    made a 0
+    check "acm, a: served by a device of that name" within 60 is_served
+    check "acm, a: and resolves once more" within 40 resolved a 10.90.0.2
+    acm_ends a
+    # In a user namespace of its own, a process has no rights over the host's network.
+    acm_serves a $(nic a 0) $on_a unshare -U -r
+    says "acm, a: without CAP_NET_RAW it says what is missing" "$(acm_state)" 'CAP_NET_RAW'
+    acm_ends a
+    in_shell_of_b "acm_ends b"
+    kill $dump
+    wait $dump
+    head -n 20 acm.dump
+    # Base and datagram headers (20), the datagram (256) and the check sum behind it (4).
+    says "acm, frames: the query goes to the group" "$(< acm.dump)" 'IP 10\.90\.0\.1\.[0-9]+ > 239\.255\.[0-9]+\.[0-9]+\.4791: .*length 280'
+    says "acm, frames: the answer goes to the asker" "$(< acm.dump)" 'IP 10\.90\.0\.2\.[0-9]+ > 10\.90\.0\.1\.4791: .*length 280'
+    check "acm: a has nothing left" within 5 is_free $(device a 0)
+    check "acm: b has nothing left" within 5 in_shell_of_b "is_free $(device b 0)"
+}
+
 hosts
 wired
 for kind in $KINDS; do
-    for part in ${PARTS:-alone interface second firewall flap killed taken changed}; do $part; done
+    for part in ${PARTS:-alone interface second firewall flap killed taken changed acm_ud}; do $part; done
 done
 complaints
 parted

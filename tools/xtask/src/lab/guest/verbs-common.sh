@@ -78,3 +78,20 @@ complaints() {
         ok "the kernel has nothing to complain of"
     fi
 }
+
+declare -A services
+# acm_serves HOST INTERFACE COMMAND...: a resolution service of that host, run by COMMAND, whose messages go over queue pairs.
+acm_serves() {
+    local host=$1 card=$2
+    shift 2
+    mkdir -p acm-$host
+    printf 'doorbell_carrier ud\ntimeout 1000\n' > acm-$host/ibacm_opts.cfg
+    : > acm-$host.log
+    "$@" doorbell acm serve --socket /tmp/acm-$host.sock --nic $card --config acm-$host > acm-$host.log 2>&1 &
+    services[$host]=$!
+    check "acm, $host: it serves" within 20 grep -q '^serving at' acm-$host.log
+}
+acm_ends() {
+    kill -TERM ${services[$1]}
+    if wait ${services[$1]}; then ok "acm, $1: it ends"; else failed "acm, $1: it ends" "exit $?: $(tail -n 4 acm-$1.log)"; fi
+}
