@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use doorbell_verbs::mads::{GROUP_PAIR, MadEvent};
+use doorbell_verbs::model::ModelDevice;
 use doorbell_verbs::subnet::{Answer as SubnetAnswer, Reply as SubnetReply, Request};
 
+use super::super::snapshot::View;
 use super::*;
 use crate::carrier::fake::{self, Network};
 use crate::config::{Interfaces, RouteProtocol};
@@ -85,6 +87,10 @@ fn infiniband(device: &str, n: u8) -> Endpoint {
 
 impl Host {
     fn new(network: &Rc<RefCell<Network>>, own: Endpoint, route_prot: RouteProtocol) -> Self {
+        Self::over(Box::new(fake::carrier(network)), own, route_prot)
+    }
+
+    fn over(carrier: Box<dyn Carrier>, own: Endpoint, route_prot: RouteProtocol) -> Self {
         let mut config = ServiceConfig::default();
         config.options.doorbell_interfaces = Interfaces::All;
         config.options.route_prot = route_prot;
@@ -92,7 +98,6 @@ impl Host {
         let log = Log::new(Box::new(|_| {}), Vec::new());
         let served = Arc::new(ServerCounters::default());
         let mut state = State::new(config, None, HostInventory::default(), served, log).unwrap();
-        let carrier: Box<dyn Carrier> = Box::new(fake::carrier(network));
         state.carrier = registered(AnyCarrier(carrier)).unwrap();
         let subnet = Rc::new(RefCell::new(Granting {
             manager: 1,
@@ -139,9 +144,17 @@ impl Host {
 fn until(what: &str, hosts: &mut [&mut Host], mut done: impl FnMut(&mut [&mut Host]) -> bool) {
     let start = Instant::now();
     while !done(hosts) {
+        let states = || {
+            hosts
+                .iter()
+                .map(|host| View::of(&host.state).line())
+                .collect::<String>()
+        };
         assert!(
             start.elapsed() < Duration::from_secs(10),
-            "never happened: {what}"
+            "never happened: {what}
+{}",
+            states()
         );
         let more = hosts
             .iter_mut()
@@ -277,4 +290,84 @@ fn what_the_system_refuses_is_shown_and_tried_again() {
                 == 2
         });
     });
+}
+
+/// A host whose queue pair is one of the model of the library.
+fn over_the_model(device: &ModelDevice, own: Endpoint) -> Host {
+    let options = Options {
+        doorbell_interfaces: Interfaces::All,
+        ..Options::default()
+    };
+    let device = device.clone();
+    let open = move |_: &Endpoint, depth: usize| device.mad_port(depth).map_err(|error| error.to_string());
+    let settings = carrier::Settings::of(&options, None);
+    let carrier = UdCarrier::with(settings, 64, Box::new(open)).unwrap();
+    Host::over(Box::new(carrier), own, RouteProtocol::Sa)
+}
+
+#[test]
+fn services_over_the_model_of_the_library_resolve_each_other() {
+    in_a_runtime(|| {
+        over_the_model_with(0);
+        over_the_model_with(5);
+    });
+}
+
+/// On Ethernet, or on InfiniBand with LIDs from this one on.
+fn over_the_model_with(first_lid: u16) {
+    let (is_infiniband, kind) = (first_lid != 0, first_lid as u8);
+    let own = |number: u8| {
+        // Its GIDs are addresses of this machine, for which no neighbour has to be looked up.
+        let gid = IpAddr::from([127, 0, 13, kind + number]);
+        let ip = if is_infiniband {
+            IpAddr::from([10, 0, 0, number])
+        } else {
+            gid
+        };
+        Endpoint {
+            link: if is_infiniband {
+                Link::InfiniBand
+            } else {
+                Link::Ethernet
+            },
+            lid: if is_infiniband {
+                first_lid + u16::from(number)
+            } else {
+                0
+            },
+            gid: Gid::of_ip(gid),
+            addresses: vec![ip.into()],
+            networks: vec![crate::endpoint::Network { ip, prefix: 24 }],
+            ..roce(&format!("acm-model-{kind}-{number}"), number)
+        }
+    };
+    let device = |number: u8| {
+        let end = own(number);
+        ModelDevice::new(&end.device, [127, 0, 13, kind + number], end.lid)
+    };
+    let (one, two) = (device(1), device(2));
+    let mut a = over_the_model(&one, own(1));
+    let mut b = over_the_model(&two, own(2));
+    let wanted = own(2).addresses[0].clone();
+    let resolved = |hosts: &mut [&mut Host]| matches!(hosts[0].knows(&wanted), Some((EntryState::Ready, ..)));
+    a.resolve(&wanted);
+    until("an answer", &mut [&mut a, &mut b], resolved);
+    assert_eq!(a.state.unserved().len() + b.state.unserved().len(), 0);
+    // A queue pair that failed is set up again, and answers.
+    two.break_pairs();
+    until("it is set up again", &mut [&mut a, &mut b], |hosts| {
+        hosts[1].state.carried().resets == 1
+    });
+    a.state.failed(&wanted);
+    a.resolve(&wanted);
+    until("another answer", &mut [&mut a, &mut b], resolved);
+    let joined = a.subnet.borrow().joined;
+    one.require_renewal();
+    if is_infiniband {
+        until("it has joined again", &mut [&mut a, &mut b], |hosts| {
+            hosts[0].subnet.borrow().joined == joined + 1
+        });
+    } else {
+        assert_eq!(joined, 0);
+    }
 }
