@@ -220,8 +220,8 @@ fn pairs<'a>(
         .collect()
 }
 
-/// Returns every pair of a port of InfiniBand of ours and one of a peer's, by the GIDs that both rails use and
-/// the partition of ours, with the peer's rank.
+/// Returns every pair of a port of InfiniBand of ours and one of a peer's, by the GIDs that both rails use
+/// and the partition of ours, with the peer's rank.
 fn ports<'a>(
     own: &RankInfo,
     table: impl IntoIterator<Item = &'a RankInfo>,

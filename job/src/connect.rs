@@ -175,8 +175,8 @@ pub fn meet_at_once(
     Ok(all_paths)
 }
 
-/// Gives paths between ports of InfiniBand to the rails, which use those that begin at their ports; before the
-/// peers are opened.
+/// Gives paths between ports of InfiniBand to the rails, which use those that begin at their ports; before
+/// the peers are opened.
 pub fn give_paths<'a>(owner: &mut impl RailOwner, records: impl IntoIterator<Item = &'a PathRecord>) {
     let rails: Vec<RailId> = owner.each_rail().map(|(id, _)| id).collect();
     for record in records {

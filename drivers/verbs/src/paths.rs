@@ -1,5 +1,5 @@
-//! Paths of an InfiniBand subnet to the ports of peers: LID, service level, MTU, rate, and the hop limit where
-//! routers lie between.
+//! Paths of an InfiniBand subnet to the ports of peers: LID, service level, MTU, rate, and the hop limit
+//! where routers lie between.
 //!
 //! | a path is | if |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | assumed: the peer's LID, service level 0 or the one that is set, the port's MTU | else, with the reason |
 //!
 //! Requests are sent a few at a time, and answers are polled: nothing waits. After another manager, LID or a
-//! re-registration, all paths are requested anew.
+//! re-registration, all paths are requested again.
 //!
 //! reference: verbs, section 10; InfiniBand Architecture Specification, volume 1, 15.2.5.16 (PathRecord).
 
@@ -25,7 +25,7 @@ use crate::subnet::{Answer, Components, PathRecord, Reply, Request, SubnetError,
 
 /// Requests under way at a time.
 const MOST: usize = 32;
-/// The kernel repeats a request after this time, so many times.
+/// The kernel repeats a request after this time, this often.
 const REPEATED: (Duration, u32) = (Duration::from_millis(400), 3);
 /// After this time, an answer is not waited for any more.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -72,7 +72,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A path.
+/// What is known of the way to a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Path {
     pub(crate) lid: u16,

@@ -1054,8 +1054,8 @@ impl Core {
         !self.owed.is_empty()
     }
 
-    /// Grants more credits to a peer that waits for them soon, for the next head to bring: one that only looks
-    /// and answers does not poll.
+    /// Grants more credits to a peer that waits for them soon, for the next head to bring: one that only
+    /// looks and answers does not poll.
     #[inline]
     pub(crate) fn grant_if_low(&mut self, index: u32) {
         if let Some(link) = &mut self.peers[index as usize].link

@@ -1,5 +1,5 @@
-//! Destroys the queue pairs of connections that are over, in a thread of its own: the kernel may wait until the
-//! last packet of one has left the interface, which lasts while the interface is held back.
+//! Destroys the queue pairs of connections that are over, in a thread of its own: the kernel may wait until
+//! the last packet of one has left the interface, which lasts while the interface is held back.
 
 use std::process;
 use std::sync::mpsc::{Sender, channel};

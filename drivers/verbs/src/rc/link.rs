@@ -736,7 +736,7 @@ impl Link {
         (self.granted - self.received) as usize
     }
 
-    /// Whether the peer has to wait soon: it has few credits, or slots of its ring, that it knows of.
+    /// Whether the peer has to wait soon: it has few credits, or slots of its ring left.
     #[inline]
     pub(crate) fn is_low(&self) -> bool {
         self.lacks_credits() || self.ring_untold >= SLOTS / 2

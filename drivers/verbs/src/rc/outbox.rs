@@ -180,8 +180,8 @@ impl Outbox {
         self.posted < self.frames.len()
     }
 
-    /// Whether what has ended has to be given back now, and not with others: something waits, a body belongs to
-    /// somebody, or many are kept.
+    /// Whether what has ended has to be given back now, and not with others: something waits, a body lies
+    /// elsewhere, or many are kept.
     #[inline]
     pub(crate) fn is_pressed(&self) -> bool {
         self.waits() || self.bodies > 0 || self.frames.len() >= TOGETHER

@@ -18,11 +18,15 @@ use super::abi::*;
 use super::library::{Functions, Library};
 use super::numbers;
 
+#[cfg(test)]
+use doorbell_testing::random::Random;
 pub(crate) use late::{LateWrite, arrive, forget_data_in_order, late_writes, put_off_writes};
 use onesided::Beneath;
+#[cfg(test)]
+pub(crate) use onesided::put_off_requests;
 pub(crate) use onesided::{
     ForkCalls, Windows, bound_windows, break_pair, copy_nothing_at_fork, fork_calls, hold_binds, pairs_of,
-    put_off_requests, registered_elsewhere,
+    registered_elsewhere,
 };
 pub(crate) use reliable::{
     Fault, fail_request, hold_requests, inject, partitions_in_use, release_requests, shared_receives,
@@ -113,6 +117,21 @@ impl Spec {
     }
 }
 
+/// Chance, of which there is some in tests alone.
+#[cfg(not(test))]
+enum Random {}
+
+#[cfg(not(test))]
+impl Random {
+    fn below(&mut self, _: u64) -> u64 {
+        match *self {}
+    }
+
+    fn index(&mut self, _: usize) -> usize {
+        match *self {}
+    }
+}
+
 /// A device, with what became of it.
 struct Dev {
     spec: Spec,
@@ -141,7 +160,7 @@ struct Dev {
     /// Bytes that are registered.
     locked: usize,
     /// When requests are executed that do not end as they are posted.
-    random: Option<doorbell_testing::random::Random>,
+    random: Option<Random>,
     /// Writes of at least this many bytes are kept, and what was.
     late_from: Option<usize>,
     late: Vec<LateWrite>,
@@ -646,11 +665,10 @@ thread_local! {
 
 /// Allocations of this thread: counted in tests alone.
 fn allocations() -> u64 {
-    if cfg!(test) {
-        doorbell_testing::alloc::of_thread().allocations
-    } else {
-        0
-    }
+    #[cfg(test)]
+    return doorbell_testing::alloc::of_thread().allocations;
+    #[cfg(not(test))]
+    0
 }
 
 /// Counts what the model itself allocates until it is dropped, for tests that count what the rail does.
@@ -1400,7 +1418,7 @@ unsafe fn send(world: &mut World, at: usize, request: &SendWr) {
         return;
     }
     let (lid, gid) = (dev.spec.lid, to_port.grh.dgid.0);
-    // On InfiniBand, a packet has a routing header where its sender's handle asks for one.
+    // On InfiniBand, a packet has a routing header where its sender's handle has one.
     let room = (lid == 0 || to_port.is_global != 0).then(|| header(lid, own, gid));
     let takes = |pair: &Pair| pair.key == key && pair.state == numbers::RTS;
     let targets: Vec<usize> = if to == MULTICAST && is_group(gid) {

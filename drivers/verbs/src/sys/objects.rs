@@ -982,7 +982,8 @@ impl<const N: usize> SendList<N> {
         }
         let mut bad: *mut SendWr = ptr::null_mut();
         // SAFETY: the caller's promise. The list of `count` requests ends with a null; it and its pieces are
-        // read before the call returns. Memory is named by its key: the device refuses what is not registered.
+        // read before the call returns. Memory is named by its key: the device refuses what is not
+        // registered.
         let result = unsafe { (open.fast.post_send)(pair, requests, &raw mut bad) };
         match result {
             0 => count,

@@ -43,8 +43,8 @@ pub(crate) struct Options {
     /// Another build of the program `stack`, to be counted too
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
-    /// Count the PML over rails that are messages themselves, too: shared memory, and connections over the model
-    /// of their library, whose own instructions are not counted; no verdict depends on it
+    /// Count the PML over rails that are messages themselves, too: shared memory, and connections over the
+    /// model of their library, whose own instructions are not counted; no verdict depends on it
     #[arg(long)]
     rails: bool,
     /// Build the program, and count nothing

@@ -1,5 +1,5 @@
-//! What a small message costs over rails that are messages themselves: shared memory, and reliable connections
-//! over the model of their library, whose own instructions are not counted.
+//! What a small message costs over rails that are messages themselves: shared memory, and reliable
+//! connections over the model of their library, whose own instructions are not counted.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -81,8 +81,8 @@ fn count((program, profile): (&Path, &Path), way: &str, messages: u64, rail: &st
 /// Sums a profile's instructions, without those of calls from elsewhere into functions whose names have this
 /// word.
 ///
-/// A profile has lines `fn=NAME`, which begin a function; `LINE COUNT`, of the function itself; and for each of
-/// its calls `cfn=NAME`, `calls=...`, and a line whose count is that of the function that is called.
+/// A profile has lines `fn=NAME`, which begin a function; `LINE COUNT`, of the function itself; and for each
+/// of its calls `cfn=NAME`, `calls=...`, and a line whose count is that of the function that is called.
 fn without(profile: &str, word: &str) -> u64 {
     // A call may stand before what it calls.
     let (mut all, mut left_out) = (0u64, 0u64);

@@ -2,8 +2,6 @@
 
 use std::cell::Cell;
 
-use doorbell_testing::random::Random;
-
 use super::*;
 
 /// Which memory windows a device has.
@@ -122,6 +120,7 @@ impl Later {
 
 /// Has the requests of a device's reliable queue pairs be executed later than they are posted, at times that
 /// follow from a seed.
+#[cfg(test)]
 pub(crate) fn put_off_requests(name: &str, seed: u64) {
     world().device(name).random = Some(Random::new(seed));
 }

@@ -97,8 +97,8 @@ impl SharedQueue {
     /// Posts up to 16 receives, each by its number and its place; returns how many were taken.
     pub(crate) fn receive(&self, list: &[(u64, usize)], memory: &Arc<Registered>, length: usize) -> usize {
         post_receives(list, (memory, length), |first, bad| {
-            // SAFETY: the queue is alive; the list and its pieces are read before the call returns. The memory
-            // that they name is registered; once it is not, the device refuses it.
+            // SAFETY: the queue is alive; the list and its pieces are read before the call returns. The
+            // memory that they name is registered; once it is not, the device refuses it.
             unsafe { (self.post)(self.raw, first, bad) }
         })
     }
