@@ -5,7 +5,7 @@
 //! |---|---|
 //! | what the resolver of addresses (acm) gave | it gave one for this peer |
 //! | the answer of the subnet's administration | it can be requested, and answers within two seconds |
-//! | assumed: the peer's LID, service level 0 or the one that is set, the port's MTU | else, with the reason |
+//! | assumed: the peer's LID, service level 0 or the set one, the port's MTU | else, with the reason |
 //!
 //! Requests are sent a few at a time, and answers are polled: nothing waits. After another manager, LID or a
 //! re-registration, all paths are requested again.
@@ -25,7 +25,7 @@ use crate::subnet::{Answer, Components, PathRecord, Reply, Request, SubnetError,
 
 /// Requests under way at a time.
 const MOST: usize = 32;
-/// The kernel repeats a request after this time, this often.
+/// The time after which the kernel repeats a request, and how often it does.
 const REPEATED: (Duration, u32) = (Duration::from_millis(400), 3);
 /// After this time, an answer is not waited for any more.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -72,7 +72,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// What is known of the way to a port.
+/// How packets reach the port of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Path {
     pub(crate) lid: u16,
@@ -275,7 +275,10 @@ impl Paths {
     }
 
     fn take(&mut self, reply: &Reply) {
-        let is_it = |entry: &(&u32, &(Ends, State))| matches!(entry.1.1, State::Requested(transaction, _) if transaction == reply.transaction);
+        let is_it = |(_, (_, state)): &(&u32, &(Ends, State))| match state {
+            State::Requested(transaction, _) => *transaction == reply.transaction,
+            State::Known(_) => false,
+        };
         let Some((peer, (ends, _))) = self.list.iter().find(is_it) else {
             return;
         };

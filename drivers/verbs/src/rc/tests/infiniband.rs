@@ -206,7 +206,7 @@ fn what_the_resolver_gave_comes_first_unless_it_leads_nowhere() {
     assert_eq!(in_use(&mut pair), [(2, 3, 0), (2, 3, 1)]);
     let described = pair.a.path(pair.to_b).unwrap();
     assert!(described.contains("address service"), "{described}");
-    // Nothing of the peer arrives over it: the next attempt uses another.
+    // The peer does not answer over it: the next attempt uses another.
     let (device, to_a, to_b) = (device_of(&pair.a), pair.to_a, pair.to_b);
     let fault = model::Fault {
         after: 0,
