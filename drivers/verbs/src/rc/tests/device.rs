@@ -306,7 +306,8 @@ fn queues_of_contact_that_fail_are_made_again_once_a_minute() {
         fails(&mut pair);
         assert_eq!(of_rail(&pair), [EventKind::DeviceGone]);
         assert!(pair.a.reason().unwrap().contains("twice within a minute"));
-        assert_eq!(model::outcome(&device).1, 0);
+        // Connections end in a thread of their own, which a busy machine may hold up.
+        pair.until("nothing is left", |_| model::outcome(&device).1 == 0);
     }
 }
 
