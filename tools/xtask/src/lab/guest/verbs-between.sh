@@ -205,7 +205,7 @@ acm_ud() {
     [ -z "$acm_ud_done" ] || return
     acm_ud_done=1
     local dump
-    $on_a tcpdump -l -n -i $(nic a 0) udp port 4791 > acm.dump 2> acm.dump.err &
+    $on_a tcpdump -Z root -l -n -i $(nic a 0) udp port 4791 > acm.dump 2> acm.dump.err &
     dump=$!
     check "acm: frames are captured at a" within 10 grep -q listening acm.dump.err
     in_shell_of_b "acm_serves b $(nic b 0) $on_b"
