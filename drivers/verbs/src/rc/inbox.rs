@@ -295,7 +295,7 @@ impl Core {
             if let Some(current) = self.open_next() {
                 return self.look_at(current, peer, words, room);
             }
-            (0..watch.pauses).for_each(|_| std::hint::spin_loop());
+            // Without pauses: they leave a line to the processor that writes it, and here a device does.
         }
         Look::Nothing
     }
@@ -324,7 +324,6 @@ impl Core {
             if self.has_arrivals() {
                 return true;
             }
-            std::hint::spin_loop();
         }
         false
     }
