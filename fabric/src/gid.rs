@@ -256,7 +256,7 @@ pub fn choose(ours: &[Published], theirs: &[Published]) -> Option<Pair> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PairLoss {
-    /// One is of RoCE v2 and one of v1.
+    /// They are of two kinds: InfiniBand, RoCE v2, RoCE v1.
     OtherKind,
     /// They are addresses of two families.
     OtherFamily,
@@ -277,7 +277,7 @@ impl PairLoss {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::OtherKind => "are of RoCE v2 and of v1",
+            Self::OtherKind => "are of different kinds (InfiniBand, RoCE v2, RoCE v1)",
             Self::OtherFamily => "are of different families (IPv4, IPv6, link-local)",
             Self::LaterKind => "are of RoCE v1, which comes after v2",
             Self::LaterFamily => "are of a family that comes later (IPv4, global IPv6, link-local)",

@@ -65,7 +65,7 @@ impl PortCounters {
 fn port_of(rail: &str) -> Option<String> {
     let mut parts = rail.strip_prefix("verbs:")?.split(':');
     let (device, port) = (parts.next()?, parts.next()?);
-    let is_device = !device.is_empty() && !device.contains(['/', '.']);
+    let is_device = !device.contains('/') && !matches!(device, "" | "." | "..");
     (is_device && port.parse::<u8>().is_ok()).then(|| format!("{device}:{port}"))
 }
 

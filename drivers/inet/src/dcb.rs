@@ -167,7 +167,8 @@ fn by_ieee(body: &[u8]) -> Option<FlowControl> {
     let apps = apps.filter_map(|(_, value)| App::read_from_prefix(value).ok());
     let by_dscp = apps.filter_map(|(app, _)| {
         let dscp = u8::try_from(app.protocol).ok()?;
-        (app.selector == BY_DSCP).then_some((dscp, app.priority))
+        let is_possible = dscp < 64 && usize::from(app.priority) < PRIORITIES;
+        (app.selector == BY_DSCP && is_possible).then_some((dscp, app.priority))
     });
     let mut by_dscp: Vec<(u8, u8)> = by_dscp.collect();
     by_dscp.sort_unstable();
@@ -245,6 +246,8 @@ mod tests {
             app(1, 5, 0x8915),
             app(BY_DSCP, 6, 24),
             app(BY_DSCP, 1, 300),
+            app(BY_DSCP, 1, 64),
+            app(BY_DSCP, 200, 25),
         ] {
             attribute(&mut table, IEEE_APP, &entry);
         }

@@ -267,10 +267,10 @@ pub(crate) fn of_port(mut can: Capabilities, name: &RailName) -> Capabilities {
     can
 }
 
-/// Bytes that a rail locks, on a port of this MTU.
-fn locked(service: Service, config: &VerbsConfig, mtu: usize) -> usize {
+/// Bytes that a rail locks, on a port of this MTU, where no more than `limit` may be locked.
+fn locked(service: Service, config: &VerbsConfig, mtu: usize, limit: Option<u64>) -> usize {
     match service {
-        Service::Connections => rc::locked(config, mtu),
+        Service::Connections => rc::locked(config, mtu, limit),
         Service::Datagrams => ud::locked(config, mtu),
     }
 }
@@ -300,7 +300,7 @@ fn candidate(
         Service::Datagrams => frame_capabilities(mtu, ud::ESTIMATE),
     };
     let candidate = match (port.reason(), port.mtu()) {
-        (None, Some(mtu)) => match too_much(locked(service, config, mtu), limit) {
+        (None, Some(mtu)) => match too_much(locked(service, config, mtu, limit), limit) {
             Some((reason, remedy)) => Candidate::rejected(name, reason, remedy),
             None => {
                 let can = of_port(of_service(mtu), &name);
@@ -363,7 +363,7 @@ fn with_port(candidate: Candidate, port: &Port, service: Service, config: &Verbs
         Service::Connections => rc::INLINE,
         Service::Datagrams => ud::INLINE.min(mtu),
     };
-    let locked = locked(service, config, mtu).div_ceil(1024);
+    let locked = locked(service, config, mtu, limit).div_ceil(1024);
     candidate
         .fact("mtu", format!("{mtu} bytes"))
         .fact(
@@ -524,6 +524,13 @@ mod tests {
             "{reason}: {locks}"
         );
         assert_eq!(too_much(4096, Some(4096)), None);
+        // Under the usual limit of 8 MiB, connections have fewer slots to receive into.
+        let all = driver.found(&library, &fake.tree(), Some(8 << 20)).unwrap();
+        let of = |name: &str| all.iter().find(|one| one.rail.as_str() == name).unwrap();
+        assert!(of("verbs:found2:1").is_usable());
+        let locks = |limit| rc::locked(&VerbsConfig::default(), 1024, limit);
+        let (least, usual, most) = (locks(Some(0)), locks(Some(8 << 20)), locks(None));
+        assert!(least < 5 << 20 && usual > 7 << 20 && usual <= 8 << 20 && most > 8 << 20);
     }
 
     #[test]

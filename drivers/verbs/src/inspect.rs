@@ -207,7 +207,7 @@ fn port_facts(port: Port, config: &VerbsConfig) -> PortFacts {
         mtu: port.mtu(),
         partition: port.partition,
         locked: ud::locked(config, port.mtu().unwrap_or(0)),
-        locked_by_connections: rc::locked(config, port.mtu().unwrap_or(0)),
+        locked_by_connections: rc::locked(config, port.mtu().unwrap_or(0), Some(0)),
         down: port.reason_of_state().map(Fault::of),
         no_partition: port.reason_of_partition().map(Fault::of),
         no_gid: port.reason_of_gids().map(Fault::of),

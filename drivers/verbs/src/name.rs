@@ -54,7 +54,7 @@ impl PortName {
         let service = match (parts.next(), parts.next()) {
             (None, _) => Service::Connections,
             (Some("ud"), None) => Service::Datagrams,
-            _ => return Err(bad("what is behind its port is not ud")),
+            _ => return Err(bad("what follows its port is not `ud`")),
         };
         Ok(Self {
             device: device.to_owned(),

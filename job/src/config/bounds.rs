@@ -191,7 +191,7 @@ impl Config {
             "verbs.traffic_class" => outside(*self.verbs.traffic_class.get(), 0, 255, "a traffic class"),
             "verbs.pkey" => (self.verbs.pkey.get().as_deref())
                 .filter(|text| partition(text).is_none())
-                .map(|_| "the key of a partition from 0x0001 to 0xffff, but 0x8000".to_owned()),
+                .map(|_| "the key of a partition from 0x0001 to 0xffff, except 0x8000".to_owned()),
             "verbs.slot" => (!fits(self.verbs.slot.get().0, (4 << 10, 64 << 10)))
                 .then(|| "a power of two from 4 KiB to 64 KiB".to_owned()),
             "verbs.zero_copy" => (!(512..=1 << 20).contains(&self.verbs.zero_copy.get().0))
@@ -201,7 +201,7 @@ impl Config {
             "verbs.get_from" => (!(4 << 10..=64 << 20).contains(&self.verbs.get_from.get().0))
                 .then(|| "a size from 4 KiB to 64 MiB".to_owned()),
             "verbs.retry" => outside(*self.verbs.retry.get(), 0, 7, "a number of retries"),
-            "verbs.timeout" => outside(*self.verbs.timeout.get(), 1, 20, "a power of two"),
+            "verbs.timeout" => outside(*self.verbs.timeout.get(), 1, 20, "an exponent of two"),
             "verbs.keep_alive" => {
                 let bounds = Duration::from_millis(10)..=Duration::from_secs(60);
                 (!bounds.contains(self.verbs.keep_alive.get()))

@@ -188,7 +188,7 @@ fn a_bad_name_of_a_verbs_rail_is_one_sentence() {
         ("verbs:nosuch", "it names no port"),
         ("verbs:nosuch9:0", "ports are counted from 1"),
         ("verbs:nosuch9:1", "no RDMA device"),
-        ("verbs:nosuch9:1:rc2", "what is behind its port is not ud"),
+        ("verbs:nosuch9:1:rc2", "what follows its port is not `ud`"),
         ("verbs:eth0", "it names no port"),
         ("verbs:nosuch9:1:ud", "no RDMA device"),
     ] {

@@ -98,6 +98,18 @@ impl Sizes {
         messages + self.peers * LINE + PROOF_MOST + self.one_sided.locked() + self.ring.locked()
     }
 
+    /// With as many slots to receive into as a limit of locked memory leaves room for, besides `others` bytes,
+    /// but no fewer than it begins with.
+    pub(crate) fn fit(mut self, limit: Option<u64>, others: usize) -> Self {
+        let (first, most) = self.receives;
+        let rest = self.locked() - most * self.slot + others;
+        if let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) {
+            let room = limit.saturating_sub(rest) / self.slot;
+            self.receives.1 = most.min((room - room % first).max(first));
+        }
+        self
+    }
+
     /// The longest message.
     pub(crate) fn message(&self) -> usize {
         self.slot - HEAD - LENGTH

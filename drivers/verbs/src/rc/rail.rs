@@ -99,6 +99,8 @@ impl RcRail {
             found.port.number,
             found.port.partition.map_or(0, |(index, _)| index),
         );
+        let contact = super::mail::locked(found.port.mtu().unwrap_or(0));
+        let sizes = sizes.fit(super::memory_limit(), contact);
         let core = Core::new(&domain, &channel, &found.open, place, sizes);
         let core = core.map_err(|error| discover::rejected_for(name, &error, sizes.locked()))?;
         let marks = Marks {

@@ -60,7 +60,7 @@ pub(super) fn loss(walk: &mut Walk, at: &At<'_>) {
         })
         .collect();
     if risen.is_empty() {
-        return walk.ok("loss", "no counter of the port speaks of loss or congestion");
+        return walk.ok("loss", "no counter of the port shows loss or congestion");
     }
     walk.note(
         "loss",
@@ -171,11 +171,12 @@ pub(super) fn privileged_keys(walk: &mut Walk, at: &At<'_>) {
             match is_own {
                 true => "this process has CAP_NET_RAW in a user namespace alone, and the kernel gives privileged Q_Keys to \
                          the system's own",
-                false => "this process has no CAP_NET_RAW: the kernel gives it no Q_Key whose highest bit is set",
+                false => "this process has no CAP_NET_RAW: the kernel gives it no Q_Key whose highest bit is set, unless \
+                          `rdma system` shows privileged-qkey on",
             },
             vec![Fix::hand(
                 "rails need none; acm over queue pairs does, and reports it: run it as root, or `setcap cap_net_raw+ep` its \
-                 program",
+                 program, or `rdma system set privileged-qkey on`",
             )],
         ),
     }

@@ -85,10 +85,14 @@ forbid() {
 }
 permit() { at $1 nft list table inet lab | grep -o 'counter.*'; at $1 nft delete table inet lab; }
 firewall() {
-    loaded "$kind, firewall" 50 0 udp
+    loaded "$kind, firewall" 70 0 udp
     breaks "$kind, firewall: nothing comes to b" udp "forbid b" "permit b"
     breaks "$kind, firewall: nothing comes to a" udp "forbid a" "permit a"
     breaks "$kind, firewall: nothing comes to either" udp "forbid a; forbid b" "permit a; permit b"
+    # Behind the UDP header stands the operation: acknowledgements of reliable connections alone.
+    if [ $kind = rc ]; then
+        breaks "$kind, firewall: no acknowledgement comes to a" udp "forbid a '@th,64,8 0x11'" "permit a"
+    fi
     breaks "$kind, firewall: no full frame comes to b" udp "forbid b 'meta length > 700'" "permit b"
     done_with "$kind, firewall"
 }

@@ -157,6 +157,19 @@ failover_thrice() {
     ended "$kind, three rails"
 }
 
+# The queue pair breaks by itself after so many messages, at both ends: over to the kernel's sockets, or to the other service of the
+# port, and back.
+injected() {
+    local beside other=rc
+    if [ $kind = rc ]; then other=ud; fi
+    for beside in udp:lo $(rail_of rxe0 $other); do
+        DOORBELL_FAULT_INJECT=$rail:2000 streams 20 $rail $beside
+        grows "$kind, broken by itself: over $beside" $beside
+        grows "$kind, broken by itself, beside $beside: and over the port's queue pairs again" $rail
+        ended "$kind, broken by itself, beside $beside"
+    done
+}
+
 # A process that is killed leaves nothing.
 killed() {
     streams 60 $rail udp:lo
@@ -192,7 +205,7 @@ done
 based
 for kind in $KINDS; do
     rail=$(rail_of rxe0 $kind)
-    for part in ${PARTS:-listed contract operations calls carried ring many failover failover_twice failover_thrice killed taken}; do $part; done
+    for part in ${PARTS:-listed contract operations calls carried ring many failover failover_twice failover_thrice injected killed taken}; do $part; done
 done
 complaints
 finish
