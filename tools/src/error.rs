@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use doorbell::oob::OobError;
+use doorbell_acm::carrier::CarrierError;
 use doorbell_acm::serve::ServeError;
 use doorbell_acm::service::ServiceError;
 use doorbell_bench::error::{BenchError, sentence};
@@ -140,6 +141,7 @@ impl ToolError {
             Self::AcmService(ServiceError::Serve(ServeError::File { source, .. })) => {
                 Exit::of_named_file(source)
             }
+            Self::AcmService(ServiceError::Carrier(CarrierError::NoTags)) => Exit::Usage,
             Self::AcmService(_)
             | Self::AcmWatch(_)
             | Self::Model(_)

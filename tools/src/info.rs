@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use doorbell::Config;
-use doorbell_bench::report::wrap;
+use doorbell_bench::report::{printable, wrap};
 use doorbell_fabric::counters::{NO_RANK, Reader, Snapshot, find};
 use doorbell_fabric::discover::{Candidate, Discovery, Outcome, Verdict};
 use doorbell_fabric::error::Exit;
@@ -163,7 +163,12 @@ fn pairs_of(snapshot: &Snapshot) -> Vec<(String, String)> {
         let lines = crate::why::gids(snapshot, &format!("way.{path}"));
         Some((
             ours.to_owned(),
-            format!("{from} to {peer} over {theirs}: {}", lines.join("; ")),
+            format!(
+                "{from} to {} over {}: {}",
+                printable(peer),
+                printable(theirs),
+                lines.join("; ")
+            ),
         ))
     };
     paths.filter_map(pair).collect()

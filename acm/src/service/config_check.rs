@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::config::ServiceConfig;
-use crate::config::{ADDRESSES_FILE, AddressEntry, Interfaces, OPTIONS_FILE, Warnings};
+use crate::config::{ADDRESSES_FILE, AddressEntry, CarrierKind, Interfaces, OPTIONS_FILE, Warnings};
 use crate::host::HostInventory;
 
 /// Returns a warning for each setting that does not fit this host.
@@ -36,8 +36,17 @@ fn interfaces(config: &ServiceConfig, found: &HostInventory, warnings: &mut Warn
         found.interfaces.contains(name) || found.endpoints.iter().any(|end| end.is_called(name))
     };
     for name in names.iter().filter(|name| !has(name)) {
-        let what = format!("this host has no interface \"{}\"", name.escape_debug());
-        let remedy = "it is served once it appears; `ip -br link` lists the interfaces of this host";
+        let name = name.escape_debug();
+        let (what, remedy) = match config.options.doorbell_carrier {
+            CarrierKind::Udp => (
+                format!("this host has no interface \"{name}\""),
+                "it is served once it appears; `ip -br link` lists the interfaces of this host",
+            ),
+            CarrierKind::Ud => (
+                format!("this host has no interface and no RDMA device \"{name}\""),
+                "it is served once it appears; `rdma link` and `ip -br link` list those of this host",
+            ),
+        };
         warnings.push(&file, 0, what, remedy);
     }
 }

@@ -48,7 +48,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, LocalSet, spawn_local};
 
 use crate::carrier::{CarrierError, Key};
-use crate::config::{Logging, ServerMode, Warnings};
+use crate::config::{CarrierKind, Logging, ServerMode, Warnings};
 use crate::host::{HostError, HostWatch, Sources, scan};
 use crate::serve::{self, CreatedFiles, ServeError, Server, ServerCounters, SocketPaths, Tcp};
 use actor::{Handle, run};
@@ -169,6 +169,9 @@ impl Service {
     /// [`ServiceError`]. Files made by then are removed again.
     pub fn open(settings: Settings, given: Vec<OwnedFd>) -> Result<Self, ServiceError> {
         let config = ServiceConfig::read(&settings.folder).with_interfaces(&settings.interfaces);
+        if settings.key.is_some() && config.options.doorbell_carrier == CarrierKind::Ud {
+            return Err(CarrierError::NoTags.into());
+        }
         let lock = config.options.lock_file.as_deref().map(Lock::take).transpose()?;
         let found = scan(&Sources::of_system(config.entries.clone()))?;
         let misfits = config_check::check(&config, &found);

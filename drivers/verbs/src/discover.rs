@@ -324,7 +324,7 @@ fn candidate(
         gids(candidate.fact("carries", carries), port),
         port,
         service,
-        config,
+        (config, limit),
     )
 }
 
@@ -337,7 +337,12 @@ fn with(candidate: Candidate, name: &'static str, value: Option<impl ToString>) 
 }
 
 /// Adds what a rail over a port uses.
-fn with_port(candidate: Candidate, port: &Port, service: Service, config: &VerbsConfig) -> Candidate {
+fn with_port(
+    candidate: Candidate,
+    port: &Port,
+    service: Service,
+    (config, limit): (&VerbsConfig, Option<u64>),
+) -> Candidate {
     let partition = port
         .partition
         .map(|(index, key)| format!("{key:#06x} (index {index})"));

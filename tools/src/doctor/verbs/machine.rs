@@ -313,7 +313,10 @@ fn group(walk: &mut Walk, at: &At<'_>) -> Link {
                 ));
             }
         }
-        least.get_or_insert(limits);
+        let is_limit = |limits: &String| NEEDED.iter().any(|(what, _)| value(limits, what).is_some());
+        if least.as_ref().is_none_or(|least| !is_limit(least)) {
+            least = Some(limits);
+        }
     }
     match least {
         None => walk.ok("cgroup", "no RDMA control group limits it"),

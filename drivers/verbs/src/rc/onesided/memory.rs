@@ -24,7 +24,12 @@ pub(crate) struct Budget {
 pub(crate) fn memory_limit() -> Option<u64> {
     use rustix::thread::{CapabilitySet, capabilities};
     let is_exempt = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::IPC_LOCK));
-    match is_exempt {
+    // The kernel grants the right over its memory to those of the first user namespace alone.
+    let owns_machine = || {
+        let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        map.split_whitespace().eq(["0", "0", "4294967295"])
+    };
+    match is_exempt && owns_machine() {
         true => None,
         false => Limit::of(Resource::RLIMIT_MEMLOCK).soft,
     }
