@@ -176,7 +176,8 @@ enum Purpose {
     /// Join a group that exists, or else create it.
     Join(EndpointId, Gid),
     Create(EndpointId, Gid),
-    Leave,
+    /// Take this GID out of the group.
+    Leave(Gid, Gid),
 }
 
 /// A request that is not answered yet.
@@ -282,7 +283,8 @@ impl<L: Line> Subnets<L> {
             .any(|((_, other), own)| *other == group && own.place == member.place && own.gid == member.gid);
         if !stays {
             let (record, few, _) = membership(group, member.gid);
-            self.ask(now, member.place, Request::Leave(record, few), Purpose::Leave);
+            let purpose = Purpose::Leave(group, member.gid);
+            self.ask(now, member.place, Request::Leave(record, few), purpose);
         }
     }
 
@@ -401,7 +403,21 @@ impl<L: Line> Subnets<L> {
                     why,
                 });
             }
-            (Purpose::Leave, _) => {}
+            (Purpose::Leave(group, gid), _) => self.join_behind(now, &asked.place, group, gid),
+        }
+    }
+
+    /// A request to leave has ended: the kernel repeats requests, so it may have been carried out behind a later
+    /// one to join.
+    fn join_behind(&mut self, now: Time, place: &Place, group: Gid, gid: Gid) {
+        let back: Vec<EndpointId> = self
+            .members
+            .iter()
+            .filter(|((_, other), member)| *other == group && member.place == *place && member.gid == gid)
+            .map(|((id, _), _)| *id)
+            .collect();
+        for id in back {
+            self.ask_to_join(now, id, group, place.clone(), gid);
         }
     }
 
@@ -423,7 +439,12 @@ impl<L: Line> Subnets<L> {
             None => {
                 self.members.remove(&(id, group));
                 let (record, few, _) = membership(group, gid);
-                self.ask(now, place, Request::Leave(record, few), Purpose::Leave);
+                self.ask(
+                    now,
+                    place,
+                    Request::Leave(record, few),
+                    Purpose::Leave(group, gid),
+                );
                 self.events.push_back(SubnetEvent::NotJoined {
                     endpoint: id,
                     group,

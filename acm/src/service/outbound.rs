@@ -56,6 +56,15 @@ impl Again {
     }
 }
 
+impl Again {
+    /// Has the next retry be soon, whatever was scheduled: something else has failed.
+    fn soon(&mut self, now: Time) {
+        if self.at.is_none_or(|at| at > now + FIRST) {
+            (self.at, self.pause) = (Some(now + FIRST), Some(FIRST));
+        }
+    }
+}
+
 /// Whether a retry may succeed without a change of configuration or host.
 fn may_pass(error: &CarrierError) -> bool {
     matches!(
@@ -100,7 +109,7 @@ impl State {
     pub(super) fn lost(&mut self, id: EndpointId, why: String) {
         self.unserved.insert(id, why);
         let now = self.now();
-        self.again.set(now, true);
+        self.again.soon(now);
     }
 
     /// Joins an endpoint to a group and reports the outcome to the resolver; returns whether it joined. On
@@ -138,7 +147,7 @@ impl State {
         let Err(error) = joined else { return };
         if may_pass(error) {
             self.carrier.get_mut().end(carrier::EndpointId(endpoint.0));
-            self.again.set(now, true);
+            self.again.soon(now);
         }
         self.unserved.entry(endpoint).or_insert_with(|| error.to_string());
     }

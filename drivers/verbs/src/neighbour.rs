@@ -18,8 +18,9 @@ const DISCARD: u16 = 9;
 /// The kernel's neighbours on a port's interface.
 pub(crate) struct Neighbours {
     kernel: Option<KernelNeighbours>,
-    /// Makes the kernel resolve an address without the right to request that.
-    socket: Option<UdpSocket>,
+    /// Makes the kernel resolve an address without the right to request that: of IPv4, and of IPv6.
+    sockets: [Option<UdpSocket>; 2],
+    interface: u32,
 }
 
 impl Neighbours {
@@ -28,9 +29,11 @@ impl Neighbours {
         let interface = port.interface.as_deref().and_then(doorbell_inet::index_of);
         Self {
             kernel: interface.and_then(|index| KernelNeighbours::watch(index).ok()),
-            socket: UdpSocket::bind("0.0.0.0:0")
-                .ok()
-                .filter(|socket| socket.set_nonblocking(true).is_ok()),
+            sockets: ["0.0.0.0:0", "[::]:0"].map(|any| {
+                let socket = UdpSocket::bind(any).ok();
+                socket.filter(|socket| socket.set_nonblocking(true).is_ok())
+            }),
+            interface: interface.unwrap_or(0),
         }
     }
 
@@ -75,8 +78,9 @@ impl Neighbours {
             kernel.resolve(hop);
         }
         // Without the right to do that, a datagram makes the kernel resolve it.
-        if let Some(socket) = self.socket.as_ref() {
-            let _ = socket.send_to(&[0], SocketAddr::new(ip, DISCARD));
+        if let Some(socket) = &self.sockets[usize::from(ip.is_ipv6())] {
+            let to = doorbell_inet::scoped(SocketAddr::new(ip, DISCARD), self.interface);
+            let _ = socket.send_to(&[0], to);
         }
         false
     }

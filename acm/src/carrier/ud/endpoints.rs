@@ -83,9 +83,13 @@ fn to_verbs(gid: Gid) -> gid::Gid {
     gid::Gid(gid.0)
 }
 
-/// Whether an endpoint is served as it was by the same queue pair.
+/// Whether an endpoint is served as it was by the same queue pair. On InfiniBand no message goes over its
+/// interface.
 fn is_like(one: &Endpoint, other: &Endpoint) -> bool {
-    let of = |end: &Endpoint| (end.link, end.device.clone(), end.port, end.pkey, end.interface);
+    let of = |end: &Endpoint| {
+        let interface = (end.link != Link::InfiniBand).then_some(end.interface);
+        (end.link, end.device.clone(), end.port, end.pkey, interface)
+    };
     of(one) == of(other)
 }
 
@@ -117,6 +121,7 @@ impl<Q: QueuePair> UdCarrier<Q> {
             }
             return Ok(());
         }
+        let is_other = self.ends.contains_key(&id);
         self.end(id);
         if self.ends.len() >= ENDS_MAX {
             return Err(CarrierError::Full {
@@ -143,6 +148,10 @@ impl<Q: QueuePair> UdCarrier<Q> {
             failed: false,
         };
         self.ends.insert(id, end);
+        if is_other {
+            // Another queue pair is in no group.
+            self.events.push_back(Event::Renew { endpoint: id });
+        }
         Ok(())
     }
 }

@@ -324,8 +324,11 @@ impl<Q: QueuePair> UdCarrier<Q> {
                 .is_new(now, &header, &received.mad, Family::of(to.ip()));
             must(is_new, Reason::Again)?;
         }
-        end.levels
-            .record((gid, received.lid), (received.service_level, received.path_bits));
+        // On Ethernet, some devices report the kind of packet where the level would be.
+        if end.endpoint.link == Link::InfiniBand {
+            end.levels
+                .record((gid, received.lid), (received.service_level, received.path_bits));
+        }
         let peer = Peer {
             gid,
             lid: received.lid,

@@ -48,7 +48,9 @@ impl HandleTable {
         mail: &mut Mail,
         mut is_ready: impl FnMut() -> bool,
     ) -> io::Result<Option<u32>> {
-        self.retired.retain(|(until, _)| now < *until);
+        while self.retired.front().is_some_and(|(until, _)| *until <= now) {
+            self.retired.pop_front();
+        }
         let key = key(to);
         let known = self.of.get(&key).copied();
         let made = known.and_then(|slot| self.slots.get(slot as usize).copied().flatten());
@@ -85,10 +87,15 @@ impl HandleTable {
         slot
     }
 
-    /// Every handle may lead elsewhere: all are made again when they are needed.
-    pub(super) fn clear(&mut self) {
-        for (key, _) in self.slots.iter_mut().filter_map(Option::take) {
-            self.of.remove(&key);
+    /// Every handle may lead elsewhere: all are made again when they are needed. Those that there are keep
+    /// entries of the port's table of GIDs.
+    pub(super) fn clear(&mut self, now: Time, mail: &mut Mail) {
+        self.of.clear();
+        for (slot, place) in self.slots.iter_mut().enumerate() {
+            if place.take().is_some() {
+                let handle = mail.replace(slot as u32, None);
+                self.retired.extend(handle.map(|handle| (now + RETIRED, handle)));
+            }
         }
     }
 }

@@ -498,8 +498,10 @@ impl MadPort {
         }
         if is_due && !self.is_gone {
             self.next_look = now + LOOK;
-            self.look_at_port();
+            self.look_at_port(now);
         }
+        // A send that failed stops those behind it, and raises no event.
+        self.mail.reap();
         if self.mail.is_broken() && now >= self.next_mend && !self.is_gone {
             self.next_mend = now + MEND;
             self.mend();
@@ -507,22 +509,23 @@ impl MadPort {
         self.events.len() - before
     }
 
-    fn look_at_port(&mut self) {
+    fn look_at_port(&mut self, now: Time) {
         let found = Port::look_for(&self.open, self.port.number, &self.tree, Some(self.partition));
         let Ok(mut port) = found else { return };
         if self.interface.is_some() {
             port.interface.clone_from(&self.interface);
         }
-        if port.partition.is_some() && port.partition != self.port.partition {
+        if port.partition.is_none() {
+            // What has its place in the table may be another one. Opening it again reports that it is gone.
+            return self.lose();
+        }
+        if port.partition != self.port.partition {
             // The queue pair names its partition by the place in the table.
             self.mail.doubt();
         }
         if port.gids != self.port.gids || port.attributes.lid != self.port.attributes.lid {
-            self.handles.clear();
+            self.handles.clear(now, &mut self.mail);
             self.events.push_back(MadEvent::Renew);
-        }
-        if port.partition.is_none() {
-            port.partition = self.port.partition;
         }
         self.port = port;
     }

@@ -480,7 +480,8 @@ impl Connector {
         self.reach(attempt.peer, now);
         self.take_paths(now);
         let pair = self.mail.as_ref().map_or(self.pair, |mail| mail.numbers().0);
-        let moved = if pair == self.pair { 0 } else { pair };
+        // A later one may have the number that was published.
+        let moved = if self.mail_counts().renewed == 0 { 0 } else { pair };
         let hello = core.prepare(attempt.peer.0).ok();
         let numbers = hello.map(|hello| numbers(&hello, moved));
         if numbers.is_some() {

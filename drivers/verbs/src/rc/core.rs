@@ -11,7 +11,7 @@ use doorbell_fabric::time::Time;
 use rustc_hash::FxHashMap;
 use zerocopy::little_endian::{U16, U32, U64};
 
-use super::destroyer::Destroyer;
+use super::destroyer::{Destroyer, Over};
 use super::device::{self, Device};
 use super::head::{HEAD, Head, LENGTH, PROOF};
 use super::hello::{FEWEST_CREDITS, Hello, Route};
@@ -366,7 +366,7 @@ pub(crate) struct Core {
     /// Completions of sends that were taken off their queue.
     reaped: [Wc; BATCH],
     /// The queue of sends may have completions of connections that are over.
-    has_stale: bool,
+    pub(crate) has_stale: bool,
     #[cfg(test)]
     pub(crate) expects_rnr: bool,
 }
@@ -1150,7 +1150,7 @@ impl Core {
     pub(crate) fn destroy_leaving(&mut self) {
         self.has_stale = true;
         for link in self.leaving.drain(..) {
-            self.destroyer.take(link);
+            self.destroyer.take(Over::Messages(link));
         }
     }
 
@@ -1193,7 +1193,6 @@ impl Core {
 pub(crate) fn reason_of(status: i32) -> DownReason {
     match status {
         numbers::RETRY_EXC_ERR => DownReason::Silent,
-        numbers::RNR_RETRY_EXC_ERR => DownReason::Hostile,
         numbers::LOC_LEN_ERR | numbers::LOC_QP_OP_ERR | numbers::LOC_PROT_ERR | numbers::MW_BIND_ERR => {
             DownReason::Resources
         }

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::link::Link;
+use crate::sys::Requests;
 
 /// How long the end of a rail waits for what is being destroyed. What takes longer goes on without it.
 #[cfg(not(test))]
@@ -15,6 +16,14 @@ const PATIENCE: Duration = Duration::from_millis(100);
 #[cfg(test)]
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A queue pair in error, with what its requests name. It is dropped, and has no other use.
+pub(crate) enum Over {
+    /// Of a connection.
+    Messages(#[allow(dead_code)] Link),
+    /// Of one-sided operations, of which none writes to memory of this end.
+    OneSided(#[allow(dead_code)] Requests),
+}
+
 /// The thread, once there was something to destroy.
 #[derive(Default)]
 pub(crate) struct Destroyer {
@@ -22,7 +31,7 @@ pub(crate) struct Destroyer {
 }
 
 struct Running {
-    links: Sender<Link>,
+    queue: Sender<Over>,
     thread: JoinHandle<()>,
     /// The process that has the thread.
     process: u32,
@@ -30,27 +39,36 @@ struct Running {
 
 impl Destroyer {
     /// Destroys a queue pair that is in error, some time soon.
-    pub(crate) fn take(&mut self, link: Link) {
+    pub(crate) fn take(&mut self, over: Over) {
+        // These libraries have no locks then.
+        let is_single = |name| std::env::var_os(name).is_some_and(|value| value != "0");
+        if is_single("MLX5_SINGLE_THREADED") || is_single("MLX4_SINGLE_THREADED") {
+            return;
+        }
         if self.running.is_none() {
             self.running = Running::start();
         }
-        if let Some(running) = &self.running {
-            // Without a thread, it is destroyed here.
-            drop(running.links.send(link));
+        // Without a thread of this process, it is destroyed here.
+        if let Some(running) = self.running.as_ref().filter(|running| running.is_ours()) {
+            drop(running.queue.send(over));
         }
     }
 }
 
 impl Running {
     fn start() -> Option<Self> {
-        let (links, received) = channel();
+        let (queue, received) = channel();
         let thread = thread::Builder::new().name("verbs-destroyer".to_owned());
-        let thread = thread.spawn(move || received.into_iter().for_each(drop::<Link>));
+        let thread = thread.spawn(move || received.into_iter().for_each(drop::<Over>));
         Some(Self {
-            links,
+            queue,
             thread: thread.ok()?,
             process: process::id(),
         })
+    }
+
+    fn is_ours(&self) -> bool {
+        self.process == process::id()
     }
 }
 
@@ -60,11 +78,11 @@ impl Destroyer {
         let Some(running) = self.running.take() else {
             return;
         };
-        drop(running.links);
-        // A child of `fork` does not have the thread.
-        if running.process != process::id() {
-            return;
+        // A child of `fork` does not have the thread, which may have had a lock of the queue.
+        if !running.is_ours() {
+            return std::mem::forget(running);
         }
+        drop(running.queue);
         let start = Instant::now();
         while !running.thread.is_finished() && start.elapsed() < PATIENCE {
             thread::sleep(Duration::from_micros(200));

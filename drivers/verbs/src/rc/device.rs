@@ -133,6 +133,8 @@ impl Core {
     /// Requests one event when something completes; whether there is something to do already.
     pub(crate) fn arm(&mut self) -> bool {
         self.flush();
+        // What is left of queue pairs that are being destroyed would wake the sleeper at once.
+        self.has_stale = true;
         if let Some(device) = &self.device {
             device.sent.arm();
             self.onesided.arm();

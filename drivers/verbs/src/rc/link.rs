@@ -366,6 +366,7 @@ impl Link {
                 }
             };
             if !is_prepared {
+                self.posted -= 1;
                 result.is_broken = true;
                 break;
             }
@@ -384,7 +385,7 @@ impl Link {
             self.told.1 = self.granted;
         }
         let stalls = self.credits() == 0 && outbox.waits();
-        result.is_stalled = stalls && !std::mem::replace(&mut self.is_stalled, stalls);
+        result.is_stalled = !std::mem::replace(&mut self.is_stalled, stalls) && stalls;
         if prepared > 0 {
             self.poster.signal_last();
             self.reports = self.posted;

@@ -184,6 +184,13 @@ impl Mail {
         (self.pair.number(), self.key)
     }
 
+    /// Takes the completions of sends, of which one may have failed.
+    pub(crate) fn reap(&mut self) {
+        if !self.is_broken {
+            self.is_broken |= self.queue.reap(&mut self.counts.sent);
+        }
+    }
+
     /// Whether another frame can be sent now.
     pub(crate) fn has_room(&mut self) -> bool {
         if self.queue.free() == 0 {

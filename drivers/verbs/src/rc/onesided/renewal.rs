@@ -18,6 +18,7 @@ use super::side::{DEPTH, Side, Stage};
 use super::wire::{CONTROL, Control, Offer, Verdict};
 use crate::error::VerbsError;
 use crate::rc::core::{self, Core};
+use crate::rc::destroyer::Over;
 use crate::rc::hello::Route;
 use crate::rc::link::Retries;
 use crate::rc::outbox::Outbox;
@@ -437,8 +438,11 @@ impl Core {
 
     /// Destroys a queue pair, over which no window is bound any more.
     fn drop_pair(&mut self, index: u32) {
+        // What it sent before may not be repeated from memory that is another's by then.
+        self.one_sided_failed(index);
         let side = self.onesided.side(index);
         let requests = side.requests.take();
+        let writes_here = side.reads > 0;
         side.stage = Stage::None;
         side.keys.clear();
         let count = side.forget_requests();
@@ -446,6 +450,10 @@ impl Core {
         self.onesided.stale += count;
         if let Some(requests) = requests {
             self.onesided.by_pair.remove(&requests.pair().number());
+            // Until it is destroyed, a device may write where a read lands: that is not left to the thread.
+            if !writes_here {
+                self.destroyer.take(Over::OneSided(requests));
+            }
         }
     }
 

@@ -143,7 +143,7 @@ impl RingIn {
             has_come(self.slot(sends), lap(self.first_lap, sends))
         };
         let is_hole = self.peek(&mut [0; LONGEST]).is_none()
-            && (!self.early.is_empty() || (0..SLOTS as u64).any(is_behind));
+            && (!self.early.is_empty() && !self.is_early_due() || (0..SLOTS as u64).any(is_behind));
         self.hole = match is_hole && taken == self.taken {
             true => self.hole + now.since(at).min(longest_step),
             false => Duration::ZERO,

@@ -73,7 +73,7 @@ fn of_an_error_only_request_status_and_queue_pair_are_looked_at() {
 fn every_reason_has_its_word() {
     let reasons = [
         (numbers::RETRY_EXC_ERR, DownReason::Silent),
-        (numbers::RNR_RETRY_EXC_ERR, DownReason::Hostile),
+        (numbers::RNR_RETRY_EXC_ERR, DownReason::Abandoned),
         (numbers::LOC_PROT_ERR, DownReason::Resources),
         (numbers::REM_ACCESS_ERR, DownReason::Abandoned),
         (1000, DownReason::Abandoned),
