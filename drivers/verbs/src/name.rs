@@ -84,8 +84,8 @@ mod tests {
             ("verbs:rxe0:0", "counted from 1"),
             ("verbs:rxe0:x", "no number"),
             ("verbs:rxe0:256", "no number"),
-            ("verbs:rxe0:1:rc2", "not ud"),
-            ("verbs:rxe0:1:ud:x", "not ud"),
+            ("verbs:rxe0:1:rc2", "not `ud`"),
+            ("verbs:rxe0:1:ud:x", "not `ud`"),
             ("udp:eth0", "no verbs rail"),
         ] {
             let said = of(text).unwrap_err();

@@ -133,7 +133,7 @@ mod tests {
             ),
             (
                 "verbs:rxe0:1:rc2",
-                "is not ud",
+                "is not `ud`",
                 "the nearest name is verbs:rxe0:1",
             ),
             (

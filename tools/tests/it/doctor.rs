@@ -176,7 +176,7 @@ fn names_that_mean_nothing_are_wrong_usage_and_rails_that_are_not_there_are_brok
         (&["verbs"], "it names no device"),
         (&["verbs:"], "it names no device"),
         (&["verbs:rxe0:0"], "ports are counted from 1"),
-        (&["verbs:rxe0:1:rc2"], "is not ud"),
+        (&["verbs:rxe0:1:rc2"], "is not `ud`"),
     ] {
         let out = doorbell().arg("doctor").args(words).output().unwrap();
         let said = sentence(&out.stderr);

@@ -784,7 +784,7 @@ fn names_are_ports_or_all_ports_of_a_device_or_refused_with_the_nearest() {
         ("verbs", "names no device"),
         ("verbs:", "names no device"),
         ("verbs:rxe0:0", "counted from 1"),
-        ("verbs:rxe0:1:rc2", "is not ud"),
+        ("verbs:rxe0:1:rc2", "is not `ud`"),
     ] {
         let said = named(text).unwrap_err();
         assert!(
