@@ -407,8 +407,8 @@ impl<L: Line> Subnets<L> {
         }
     }
 
-    /// A request to leave has ended: the kernel repeats requests, so it may have been carried out behind a later
-    /// one to join.
+    /// A request to leave has ended: the kernel repeats requests, so it may have been carried out behind a
+    /// later one to join.
     fn join_behind(&mut self, now: Time, place: &Place, group: Gid, gid: Gid) {
         let back: Vec<EndpointId> = self
             .members

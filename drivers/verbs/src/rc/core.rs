@@ -98,8 +98,8 @@ impl Sizes {
         messages + self.peers * LINE + PROOF_MOST + self.one_sided.locked() + self.ring.locked()
     }
 
-    /// With as many slots to receive into as a limit of locked memory leaves room for, besides `others` bytes,
-    /// but no fewer than it begins with.
+    /// With as many slots to receive into as a limit of locked memory leaves room for, besides `others`
+    /// bytes, but no fewer than it begins with.
     pub(crate) fn fit(mut self, limit: Option<u64>, others: usize) -> Self {
         let (first, most) = self.receives;
         let rest = self.locked() - most * self.slot + others;
@@ -1150,7 +1150,7 @@ impl Core {
     pub(crate) fn destroy_leaving(&mut self) {
         self.has_stale = true;
         for link in self.leaving.drain(..) {
-            self.destroyer.take(Over::Messages(link));
+            self.destroyer.take(Over::Messages(Box::new(link)));
         }
     }
 

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A queue pair in error, with what its requests name. It is dropped, and has no other use.
 pub(crate) enum Over {
     /// Of a connection.
-    Messages(#[allow(dead_code)] Link),
+    Messages(#[allow(dead_code)] Box<Link>),
     /// Of one-sided operations, of which none writes to memory of this end.
     OneSided(#[allow(dead_code)] Requests),
 }

@@ -37,8 +37,8 @@ pub(crate) fn capabilities(config: &crate::config::VerbsConfig) -> Capabilities 
     rail::capabilities(&Sizes::of(config), true, true)
 }
 
-/// Bytes of memory that a rail locks at most, on a port of this MTU, where no more than `limit` may be locked:
-/// more than that where it is too little to open the rail.
+/// Bytes of memory that a rail locks at most, on a port of this MTU, where no more than `limit` may be
+/// locked: more than that where it is too little to open the rail.
 pub(crate) fn locked(config: &crate::config::VerbsConfig, mtu: usize, limit: Option<u64>) -> usize {
     let contact = mail::locked(mtu);
     Sizes::of(config).fit(limit, contact).locked() + contact
