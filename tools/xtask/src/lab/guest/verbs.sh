@@ -86,7 +86,7 @@ ring() {
     local through
     verified "$kind, ring: pingpong" doorbell pingpong --rail $rail --verify --sizes 8,64,512,1400,8Ki --samples 30 --no-reference
     verified "$kind, ring: stream" doorbell stream --rail $rail --verify --sizes 64,512,4Ki --seconds 3 --no-reference
-    streams 20 $rail udp:lo
+    streams 40 $rail udp:lo
     grows "$kind, ring: over the port" $rail
     through=$(doorbell counters --name "$rail.ring" 2> /dev/null | awk '{ for (at = 2; at <= NF; at++) if ($at ~ /^[0-9]+$/) count += $at } END { print count + 0 }')
     if [ "$through" -gt 0 ]; then ok "$kind, ring: $through messages over rings"; else failed "$kind, ring: messages over rings" "none"; fi
@@ -118,7 +118,7 @@ quiet() { local before; before=$(sent "$1"); sleep 2; [ $(($(sent "$1") - before
 
 # The interface goes and comes: the messages go on over the kernel's sockets, and come back.
 failover() {
-    streams 20 $rail udp:lo
+    streams 40 $rail udp:lo
     grows "$kind, failover: over the port" $rail
     ip link set eth0 down
     grows "$kind, failover: the interface is down, over the kernel's sockets" udp:lo
