@@ -182,6 +182,9 @@ pub struct RcStats {
     pub ring_received: u64,
     /// Rings that peers were given.
     pub rings: u64,
+    /// Connections that may have ended in the middle of a send, and cost a slot until the queue of receives
+    /// was replaced.
+    pub doubtful: u64,
 }
 
 impl RcStats {
@@ -218,6 +221,7 @@ impl RcStats {
             ("ring", self.ring),
             ("ring_received", self.ring_received),
             ("rings", self.rings),
+            ("doubtful", self.doubtful),
         ]
         .into_iter()
         .chain(Drop::NAMES.into_iter().zip(self.dropped))
@@ -590,6 +594,10 @@ impl Core {
         // Their completions may come until it is destroyed.
         self.has_stale = true;
         self.settling += link.promised();
+        if link.may_hold_slot() {
+            self.slots.doubt_one();
+            self.stats.doubtful += 1;
+        }
         self.steps.retain(|(peer, _)| *peer != index);
         self.leaving.push(*link);
     }

@@ -46,6 +46,9 @@ impl Core {
         }
         self.next_look = now + LOOK;
         self.memory.regions.sweep();
+        if self.slots.is_in_doubt() && !self.has_arrivals() {
+            self.slots.replace_queue();
+        }
         self.look_at_busy();
         self.look_at_some();
         self.look_at_rings(LOOK + LOOK);

@@ -634,6 +634,13 @@ impl Link {
         self.probe(now)
     }
 
+    /// Whether it may end in the middle of a send, which some devices do not report: not where no send was
+    /// promised a slot, and not after a farewell, which follows what was sent.
+    pub(crate) fn may_hold_slot(&self) -> bool {
+        let is_in_order = matches!(self.state, State::Made | State::Ending(DownReason::Closed, _));
+        !is_in_order && self.promised() > 0
+    }
+
     /// Moves the queue pair to ERR, which is not reported to the other end.
     pub(crate) fn sever(&mut self) {
         let mut attributes = QpAttr::zeroed();

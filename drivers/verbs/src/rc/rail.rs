@@ -381,7 +381,19 @@ impl RcRail {
         self.connector.on_changes(self.watch.port(), &changes, now);
         if self.core.is_broken || self.connector.is_lost() {
             self.renew(now);
+        } else if self.core.slots.is_exhausted() {
+            self.replace_slots();
         }
+    }
+
+    /// Connections that broke may have cost too many slots: all of them are made again, with a queue of its
+    /// own memory. It is no failure of the device.
+    fn replace_slots(&mut self) {
+        if self.core.renew_queues().is_err() {
+            self.ended = Some("its queue of receives has run dry, and the system refuses another one");
+            return self.fail();
+        }
+        self.core.record(None, Recorded::Exhausted);
     }
 
     /// A queue has failed, of connections or of contact: it and those beside it are made again, once a

@@ -89,6 +89,8 @@ pub(crate) enum Event {
     Device(i32),
     /// All queues were made again.
     Renewed,
+    /// All queues were made again, as too many slots may be missing.
+    Exhausted,
     /// An event that was reported to the layer above.
     Told(EventKind),
 }
@@ -128,6 +130,9 @@ impl fmt::Display for Event {
             Self::Dropped(why) => write!(out, "dropped what came from it: {}", why.as_str()),
             Self::Device(number) => write!(out, "the device reports event {number}"),
             Self::Renewed => out.write_str("a queue had failed: all were made again"),
+            Self::Exhausted => out.write_str(
+                "connections that broke may have cost too many slots to receive into: all queues were made again",
+            ),
             Self::Told(kind) => out.write_str(kind.as_str()),
         }
     }
@@ -206,6 +211,7 @@ mod tests {
             (Event::Dropped(Drop::Early), "not proved"),
             (Event::Device(3), "event 3"),
             (Event::Renewed, "made again"),
+            (Event::Exhausted, "may have cost too many slots"),
             (Event::Told(EventKind::LinkDown), "link down"),
         ] {
             assert!(event.to_string().contains(words), "{event}");

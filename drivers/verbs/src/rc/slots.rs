@@ -32,6 +32,9 @@ pub(crate) struct Slots {
     /// Slots that the device has, and that peers were promised.
     pub(crate) posted: usize,
     pub(crate) promised: usize,
+    /// Connections that may have ended in the middle of a send. Some devices report nothing of the slot that
+    /// it has begun to fill: as many of those that are posted may be there no more.
+    doubt: usize,
     /// Whether the device has refused to take receives at last.
     is_refused: bool,
     /// Completions that cannot be true.
@@ -59,6 +62,7 @@ impl Slots {
             back: Vec::with_capacity(most),
             posted: 0,
             promised: 0,
+            doubt: 0,
             is_refused: false,
             nonsense: 0,
         };
@@ -103,7 +107,55 @@ impl Slots {
         self.chunks.clear();
         self.generations.clear();
         self.back.clear();
-        (self.posted, self.promised) = (0, 0);
+        (self.posted, self.promised, self.doubt) = (0, 0, 0);
+    }
+
+    /// A connection has ended that may have begun to fill a slot: one less is counted upon, until the queue
+    /// [is replaced](Self::replace_queue).
+    pub(crate) fn doubt_one(&mut self) {
+        self.doubt = (self.doubt + 1).min(self.posted);
+    }
+
+    /// Whether a slot may be missing.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.doubt > 0
+    }
+
+    /// Whether so many slots may be missing that the queue has to be replaced, and no others can be added
+    /// instead.
+    pub(crate) fn is_exhausted(&mut self) -> bool {
+        let are_many = self.doubt > 0 && self.doubt * 4 >= self.generations.len();
+        are_many && !self.grow().unwrap_or(false)
+    }
+
+    /// Replaces the queue where slots may be missing, and posts to the new one all that the device had;
+    /// whether that was possible. The device may own a slot until the queue is destroyed, and so until no
+    /// queue pair receives from it: each keeps it until it is destroyed itself.
+    pub(crate) fn replace_queue(&mut self) -> bool {
+        let Some((domain, queue)) = self.device.as_mut().filter(|_| self.doubt > 0) else {
+            return false;
+        };
+        let Some(former) = Arc::get_mut(queue) else {
+            return false;
+        };
+        let Ok(next) = SharedQueue::new(domain, self.most) else {
+            return false;
+        };
+        if !former.end() {
+            return false;
+        }
+        *queue = next;
+        for (slot, generation) in self.generations.iter_mut().enumerate() {
+            if *generation & 1 == 1 {
+                // A completion of before names none that is posted.
+                *generation = generation.wrapping_add(1);
+                self.back.push(slot as u32);
+            }
+        }
+        (self.posted, self.doubt) = (0, 0);
+        self.refill(true);
+        self.watch();
+        true
     }
 
     /// Has an event be raised when few are left.
@@ -114,9 +166,9 @@ impl Slots {
         }
     }
 
-    /// Slots that the device has and no peer was promised.
+    /// Slots that the device has and no peer was promised, without those that may be missing.
     pub(crate) fn unpromised(&self) -> usize {
-        self.posted.saturating_sub(self.promised)
+        self.posted.saturating_sub(self.promised + self.doubt)
     }
 
     /// Whether slots can be added.
@@ -199,7 +251,7 @@ impl Slots {
         if self.back.len() >= BATCH.min(quarter.max(1)) {
             self.refill(false);
         }
-        if self.posted < self.promised {
+        if self.posted < self.promised + self.doubt {
             self.refill(true);
         }
     }

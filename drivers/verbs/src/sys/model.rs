@@ -30,6 +30,7 @@ pub(crate) use onesided::{
 };
 pub(crate) use reliable::{
     Fault, fail_request, hold_requests, inject, partitions_in_use, release_requests, shared_receives,
+    tear_sends,
 };
 
 /// Describes a device that a test makes.
@@ -161,6 +162,8 @@ struct Dev {
     locked: usize,
     /// When requests are executed that do not end as they are posted.
     random: Option<Random>,
+    /// Sends that end in the middle, from now on.
+    torn: u32,
     /// Writes of at least this many bytes are kept, and what was.
     late_from: Option<usize>,
     late: Vec<LateWrite>,
@@ -375,6 +378,7 @@ pub(crate) fn library(spec: Spec) -> Library {
         resolved: (0, Duration::ZERO),
         locked: 0,
         random: None,
+        torn: 0,
         late_from: None,
         late: Vec::new(),
     });

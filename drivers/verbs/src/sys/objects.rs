@@ -397,7 +397,7 @@ macro_rules! owner {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                if self.open.is_ours() {
+                if self.open.is_ours() && !self.raw.is_null() {
                     // SAFETY: made by the library, and ended once; what was made of it keeps it, so nothing
                     // uses it any more. A refusal (EIO, of a device that is gone) changes nothing.
                     unsafe { (self.open.library.functions.$destroy)(self.raw) };

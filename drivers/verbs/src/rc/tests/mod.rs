@@ -16,6 +16,7 @@ mod record;
 mod registered_at_fork;
 mod ring;
 mod sleep;
+mod slots;
 mod time;
 
 use std::time::Duration;

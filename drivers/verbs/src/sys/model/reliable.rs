@@ -113,6 +113,12 @@ pub(crate) fn fail_request(name: &str, fault: Fault) {
     world().device(name).faults.push(fault);
 }
 
+/// Has the next sends of a device end in the middle, as over soft-RoCE: the receive that one has begun to
+/// fill ends with its queue pair, and without a completion.
+pub(crate) fn tear_sends(name: &str, count: u32) {
+    world().device(name).torn = count;
+}
+
 /// Has requests of a device not end from now on, or end as they should.
 pub(crate) fn hold_requests(name: &str, is_held: bool) {
     world().device(name).is_held = is_held;
@@ -525,6 +531,11 @@ impl World {
         // SAFETY: the caller's promise.
         unsafe {
             match request.opcode {
+                numbers::WR_SEND if self.tears(at) => {
+                    let shared = self.shared.get_mut(&target.shared).expect("a shared queue");
+                    shared.receives.pop_front();
+                    numbers::RETRY_EXC_ERR
+                }
                 numbers::WR_SEND => self.deliver(&target, &bytes),
                 numbers::WR_RDMA_WRITE if self.is_late(at, bytes.len()) => {
                     self.write_late(at, &target, request.first, bytes)
@@ -533,6 +544,15 @@ impl World {
                 _ => numbers::LOC_QP_OP_ERR,
             }
         }
+    }
+
+    /// Whether the next send of a queue pair ends in the middle.
+    fn tears(&mut self, at: usize) -> bool {
+        let name = self.pairs[&at].device.clone();
+        let torn = &mut self.device(&name).torn;
+        let is_torn = *torn > 0;
+        *torn = torn.saturating_sub(1);
+        is_torn
     }
 
     /// The other end of a connection, if it is there, reached, and means this one.

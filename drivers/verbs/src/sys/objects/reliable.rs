@@ -76,6 +76,21 @@ impl SharedQueue {
         Ok(Arc::new(queue))
     }
 
+    /// Destroys the queue, from which no queue pair receives any more; whether the system has done so: the
+    /// device owns none of its receives then. One that was destroyed is not used.
+    pub(crate) fn end(&mut self) -> bool {
+        if !self.open.is_ours() || self.raw.is_null() {
+            return false;
+        }
+        // SAFETY: made by the library, and not destroyed before. Each queue pair that receives from it keeps
+        // a reference, so there is none beside the only one.
+        let is_over = unsafe { (self.open.library.functions.destroy_srq)(self.raw) } == 0;
+        if is_over {
+            self.raw = ptr::null_mut();
+        }
+        is_over
+    }
+
     /// Whether an event is about this queue.
     pub(crate) fn is_meant(&self, event: &Event) -> bool {
         self.raw.addr() as u64 == event.object
