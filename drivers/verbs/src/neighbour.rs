@@ -21,6 +21,9 @@ pub(crate) struct Neighbours {
     /// Makes the kernel resolve an address without the right to request that: of IPv4, and of IPv6.
     sockets: [Option<UdpSocket>; 2],
     interface: u32,
+    /// How often a neighbour was looked up.
+    #[cfg(test)]
+    pub(crate) lookups: usize,
 }
 
 impl Neighbours {
@@ -34,6 +37,8 @@ impl Neighbours {
                 socket.filter(|socket| socket.set_nonblocking(true).is_ok())
             }),
             interface: interface.unwrap_or(0),
+            #[cfg(test)]
+            lookups: 0,
         }
     }
 
@@ -61,6 +66,10 @@ impl Neighbours {
         let Some(ip) = ip.filter(|_| port.link == Link::Ethernet) else {
             return true;
         };
+        #[cfg(test)]
+        {
+            self.lookups += 1;
+        }
         if doorbell_inet::is_own(ip) {
             return true;
         }

@@ -61,9 +61,11 @@ pub enum MadError {
         /// The system's error.
         error: io::Error,
     },
-    /// As many datagrams as may are waiting for the hardware addresses of their destinations.
-    #[error("too many datagrams wait for the hardware addresses of neighbours; `ip neighbour` lists them")]
-    Waiting,
+    /// As many datagrams as may are waiting for the hardware address of one destination.
+    #[error(
+        "too many datagrams wait for the hardware address of {0}; `ip neighbour` shows what is known of it"
+    )]
+    Waiting(Gid),
     /// The queue of datagrams to send is full, or is being set up again.
     #[error("{0} sends nothing at present: its queue is full, or is being set up again")]
     Busy(String),

@@ -38,7 +38,7 @@ fn key(to: &MadDestination) -> Key {
 
 impl HandleTable {
     /// Returns the slot of a destination's handle, which is made where there is none and nothing has to be
-    /// waited for; `None` where it would have to be.
+    /// waited for; `None` where something would have to be.
     pub(super) fn slot(
         &mut self,
         now: Time,
@@ -59,7 +59,8 @@ impl HandleTable {
         {
             return Ok(Some(slot));
         }
-        if !is_ready() {
+        // Answers to many senders use up handles: the next one is made when old ones are destroyed.
+        if self.retired.len() >= MOST || !is_ready() {
             return Ok(None);
         }
         let handle = AddressHandle::new(domain, attributes)?;

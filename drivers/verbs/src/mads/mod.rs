@@ -19,6 +19,7 @@
 
 mod error;
 mod handles;
+mod lookups;
 #[cfg(test)]
 mod tests;
 
@@ -45,6 +46,7 @@ use crate::ud::open::Source;
 
 pub use error::MadError;
 use handles::HandleTable;
+use lookups::Lookups;
 
 /// Bytes of a datagram.
 pub const MAD: usize = 256;
@@ -55,10 +57,11 @@ pub const GROUP_PAIR: u32 = 0x00ff_ffff;
 
 /// Datagrams that can be under way at a time.
 const SENDS: usize = 256;
-/// Datagrams that can wait for neighbours at a time, and how long each does.
+/// Datagrams that can wait for neighbours at a time, those of them for one neighbour, and how long each does.
 const WAITING_MAX: usize = 256;
+const WAITING_EACH: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often a neighbour is looked for.
+/// How often those that wait are looked at.
 const AGAIN: Duration = Duration::from_millis(10);
 /// How often the port is looked at without an event.
 const LOOK: Duration = Duration::from_secs(5);
@@ -189,6 +192,7 @@ pub struct MadPort {
     channel: Arc<Channel>,
     open: Arc<Open>,
     neighbours: Neighbours,
+    lookups: Lookups,
     /// Readable when something has come, or happened.
     wake: OwnedFd,
     groups: Vec<(Gid, u16)>,
@@ -305,6 +309,7 @@ impl MadPort {
             channel,
             open,
             neighbours,
+            lookups: Lookups::default(),
             wake,
             groups: Vec::new(),
             waiting: VecDeque::new(),
@@ -382,16 +387,23 @@ impl MadPort {
     }
 
     /// Sends a datagram. One whose destination has no known hardware address waits until the kernel knows
-    /// it, a second at most; what was sent may be lost.
+    /// it, a second at most, and less where many wait; what was sent may be lost.
     ///
     /// # Errors
-    /// If the port does not have the GID that it is to be sent from, or the system sends nothing.
+    /// If the port does not have the GID that it is to be sent from, too many wait for the same neighbour, or
+    /// the system sends nothing.
     pub fn send(&mut self, now: Time, to: &MadDestination, mad: &[u8; MAD]) -> Result<(), MadError> {
         if self.post(now, to, mad)? {
             return Ok(());
         }
-        if self.waiting.len() >= WAITING_MAX {
-            return Err(MadError::Waiting);
+        let to_it = self.waiting.iter().filter(|waiting| waiting.to.gid == to.gid);
+        if to_it.count() >= WAITING_EACH {
+            return Err(MadError::Waiting(to.gid));
+        }
+        // Neighbours that are there answer within milliseconds: whoever makes many wait for others that are
+        // not keeps nobody from being answered.
+        if self.waiting.len() >= WAITING_MAX && self.waiting.pop_front().is_some() {
+            self.unresolved += 1;
         }
         self.waiting.push_back(Waiting {
             until: now + PATIENCE,
@@ -402,15 +414,23 @@ impl MadPort {
         Ok(())
     }
 
-    /// Sends a datagram, if nothing has to be waited for; returns whether it did.
+    /// Sends a datagram, if nothing has to be waited for; returns whether it did. A neighbour that is not
+    /// known is looked up if its lookup is due.
     fn post(&mut self, now: Time, to: &MadDestination, mad: &[u8; MAD]) -> Result<bool, MadError> {
         let attributes = self.attributes(to).ok_or_else(|| MadError::NoGid {
             on: self.place.to_string(),
             gid: to.from,
         })?;
+        let has_neighbour = to.pair != GROUP_PAIR && self.port.link == Link::Ethernet;
+        let neighbour = Some(to.gid.address()).filter(|_| has_neighbour);
         let is_ready = || {
-            let ip = Some(to.gid.address()).filter(|_| to.pair != GROUP_PAIR);
-            self.neighbours.is_ready(&self.port, ip)
+            let Some(ip) = neighbour else { return true };
+            let is_due = self.lookups.is_due(now, ip);
+            let is_known = is_due && self.neighbours.is_ready(&self.port, neighbour);
+            if is_known {
+                self.lookups.forget(ip);
+            }
+            is_known
         };
         let slot = self
             .handles
@@ -556,6 +576,7 @@ impl MadPort {
         if self.waiting.is_empty() || now < self.next_try && news.is_empty() {
             return 0;
         }
+        news.into_iter().for_each(|ip| self.lookups.forget(ip));
         let mut done = 0;
         for waiting in std::mem::take(&mut self.waiting) {
             match self.post(now, &waiting.to, &waiting.mad) {

@@ -313,6 +313,69 @@ fn handles_are_made_once_and_their_number_is_bounded() {
 }
 
 #[test]
+fn a_flood_of_queries_has_each_neighbour_looked_up_once_in_an_interval() {
+    let bench = Bench::new(53);
+    let mut port = bench.open();
+    let neighbour = |number: u8| mapped([203, 0, 113, 1 + number]);
+    let mut refused = 0;
+    for count in 0..2000 {
+        let to = to(&port, neighbour((count % 8) as u8), 0, 7);
+        refused += usize::from(port.send(at(0), &to, &[7; MAD]).is_err());
+    }
+    assert_eq!(port.neighbours.lookups, 8);
+    // Of one neighbour, only some wait: the others find room.
+    assert_eq!((refused, port.waiting.len()), (2000 - 8 * 16, 8 * 16));
+    let other = to(&port, neighbour(99), 0, 7);
+    port.send(at(0), &other, &[7; MAD]).unwrap();
+    for millis in 1..=100 {
+        port.turn(at(millis));
+        port.turn(at(millis));
+    }
+    // After 10, 30 and 70 ms.
+    assert_eq!(port.neighbours.lookups, 9 * 4);
+    assert_eq!(port.counts().unresolved, 0);
+    port.turn(at(1000));
+    assert_eq!((port.counts().unresolved, port.waiting.len()), (8 * 16 + 1, 0));
+}
+
+#[test]
+fn a_flood_from_everywhere_leaves_room_for_the_latest_and_has_a_bound() {
+    let bench = Bench::new(54);
+    let mut port = bench.open();
+    for number in 0..2000_u16 {
+        let [high, low] = number.to_be_bytes();
+        let to = to(&port, mapped([100, 64, high, low]), 0, 7);
+        port.send(at(0), &to, &[7; MAD]).unwrap();
+    }
+    let last = mapped([100, 64, 7, 207]);
+    assert_eq!(port.waiting.back().map(|waiting| waiting.to.gid), Some(last));
+    let counts = (port.waiting.len(), port.counts().unresolved as usize);
+    assert_eq!(counts, (WAITING_MAX, 2000 - WAITING_MAX));
+    // As many neighbours as are remembered were looked up, and not once more.
+    assert_eq!(port.neighbours.lookups, 1024);
+}
+
+#[test]
+fn handles_that_are_not_used_any_more_have_a_bound() {
+    let (one, two) = (Bench::new(55), Bench::new(56));
+    let (mut a, b) = (one.open(), two.open());
+    let gid = b.gids().next().unwrap();
+    for label in 0..5000 {
+        let to = MadDestination {
+            flow_label: label,
+            ..to(&a, gid, 0, b.number())
+        };
+        let _ = a.send(at(0), &to, &[7; MAD]);
+        a.turn(at(0));
+    }
+    assert!(
+        model::handles(&one.name) <= 2 * 1024,
+        "{}",
+        model::handles(&one.name)
+    );
+}
+
+#[test]
 fn a_gid_that_the_port_does_not_have_sends_nothing() {
     let bench = Bench::new(61);
     let mut port = bench.open();
