@@ -57,6 +57,9 @@ pub const GROUP_PAIR: u32 = 0x00ff_ffff;
 
 /// Datagrams that can be under way at a time.
 const SENDS: usize = 256;
+/// Datagrams that are taken in one turn: whoever floods a port holds up its owner no longer than these take.
+/// A look at the port takes as long as so many of them.
+const TURN: usize = 64;
 /// Datagrams that can wait for neighbours at a time, those of them for one neighbour, and how long each does.
 const WAITING_MAX: usize = 256;
 const WAITING_EACH: usize = 16;
@@ -459,8 +462,9 @@ impl MadPort {
         Some(handle)
     }
 
-    /// Takes what has come and looks after the port; returns how much it did. Before sleeping, call it until
-    /// it returns 0.
+    /// Takes what has come, as much as is taken in one turn, and looks after the port; returns how much it
+    /// did. Before sleeping, call it until it returns 0, and take [what it received](Self::next_received) in
+    /// between: it holds no more than what one turn takes.
     pub fn turn(&mut self, now: Time) -> usize {
         if self.is_gone {
             return 0;
@@ -468,10 +472,10 @@ impl MadPort {
         // Before the queue is read: whatever arrives later raises another event.
         self.channel.drain();
         self.mail.arm();
-        let before = self.received.len();
+        let most = TURN.saturating_sub(self.received.len());
         let (received, length) = (&mut self.received, &mut self.length);
         let is_infiniband = self.port.link == Link::InfiniBand;
-        self.mail.receive_with(|completion, room, bytes| {
+        let taken = self.mail.receive_with(most, |completion, room, bytes| {
             let Ok(mad) = <&[u8; MAD]>::try_from(bytes) else {
                 *length += 1;
                 return;
@@ -488,14 +492,13 @@ impl MadPort {
                 mad: Box::new(*mad),
             });
         });
-        let mut done = self.received.len() - before;
-        done += self.look(now);
-        done + self.send_waiting(now)
+        taken + self.look(now) + self.send_waiting(now)
     }
 
     /// Looks at the port's events, at the port itself where one names it, and at the queue pair.
     fn look(&mut self, now: Time) -> usize {
         let (before, mut is_due) = (self.events.len(), now >= self.next_look);
+        let mut done = 0;
         while let Some(event) = self.open.event() {
             match (event.kind, event.port) {
                 // A completion queue that has lost completions is of no more use.
@@ -519,6 +522,7 @@ impl MadPort {
         if is_due && !self.is_gone {
             self.next_look = now + LOOK;
             self.look_at_port(now);
+            done += TURN;
         }
         // A send that failed stops those behind it, and raises no event.
         self.mail.reap();
@@ -526,7 +530,7 @@ impl MadPort {
             self.next_mend = now + MEND;
             self.mend();
         }
-        self.events.len() - before
+        done + self.events.len() - before
     }
 
     fn look_at_port(&mut self, now: Time) {

@@ -356,6 +356,24 @@ fn a_flood_from_everywhere_leaves_room_for_the_latest_and_has_a_bound() {
 }
 
 #[test]
+fn a_turn_takes_no_more_than_so_many_datagrams() {
+    let (one, two) = (Bench::new(57), Bench::new(58));
+    let (mut a, mut b) = (one.open(), two.open());
+    a.turn(at(0));
+    b.turn(at(0));
+    let to = to(&a, b.gids().next().unwrap(), 0, b.number());
+    let send = |a: &mut MadPort| (0..60).for_each(|_| a.send(at(0), &to, &[7; MAD]).unwrap());
+    send(&mut a);
+    assert_eq!(b.turn(at(0)), 60);
+    // Nobody takes what has come.
+    send(&mut a);
+    assert_eq!((b.turn(at(0)), b.received.len()), (4, TURN));
+    assert_eq!((b.turn(at(0)), b.received.len()), (0, TURN));
+    assert_eq!(all(&mut b, at(0)).len(), TURN);
+    assert_eq!(all(&mut b, at(0)).len(), 56);
+}
+
+#[test]
 fn handles_that_are_not_used_any_more_have_a_bound() {
     let (one, two) = (Bench::new(55), Bench::new(56));
     let (mut a, b) = (one.open(), two.open());

@@ -241,32 +241,39 @@ impl Mail {
     /// Takes what has come, with its sender.
     #[inline]
     pub(crate) fn receive(&mut self, mut each: impl FnMut(&From, &[u8])) {
-        self.receive_with(|completion, room, bytes| each(&From::of(completion, room), bytes));
+        self.receive_with(usize::MAX, |completion, room, bytes| {
+            each(&From::of(completion, room), bytes);
+        });
     }
 
-    /// Takes what has come, with its completion and the room in front of it.
+    /// Takes what has come, `most` frames at most, with its completion and the room in front of it. Returns
+    /// how many completions there were.
     #[inline]
-    pub(crate) fn receive_with(&mut self, mut each: impl FnMut(&Wc, SharedBytes<'_>, &[u8])) {
+    pub(crate) fn receive_with(
+        &mut self,
+        most: usize,
+        mut each: impl FnMut(&Wc, SharedBytes<'_>, &[u8]),
+    ) -> usize {
         let mut found = [Wc::zeroed(); BATCH];
-        loop {
-            let count = if self.is_broken {
+        let mut taken = 0;
+        while taken < most && !self.is_broken {
+            let room = BATCH.min(most - taken);
+            let count = self.pair.received().poll(&mut found[..room]).unwrap_or_else(|_| {
+                self.is_broken = true;
                 0
-            } else {
-                self.pair.received().poll(&mut found).unwrap_or_else(|_| {
-                    self.is_broken = true;
-                    0
-                })
-            };
+            });
             for completion in &found[..count] {
                 self.take(completion, &mut each);
             }
-            if count < BATCH {
+            taken += count;
+            if count < room {
                 break;
             }
         }
         if !self.is_broken && !self.back.is_empty() {
             self.refill();
         }
+        taken
     }
 
     fn take(&mut self, completion: &Wc, each: &mut impl FnMut(&Wc, SharedBytes<'_>, &[u8])) {
