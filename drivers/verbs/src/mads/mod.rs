@@ -24,6 +24,7 @@ mod lookups;
 mod tests;
 
 use std::collections::VecDeque;
+use std::ffi::c_int;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -147,8 +148,8 @@ pub struct Received {
 /// What happened to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MadEvent {
-    /// Memberships in groups are to be renewed: the subnet has another manager, or one that requires it; or
-    /// the port has other GIDs or another LID.
+    /// Memberships in groups are to be renewed: the subnet has another manager, or one that requires it; the
+    /// port has other GIDs or another LID; or it was down.
     Renew,
     /// The device is gone, or of no use any more: close the port.
     Gone,
@@ -506,8 +507,8 @@ impl MadPort {
                 (numbers::EVENT_QP_FATAL..=numbers::EVENT_QP_ACCESS_ERR, _) => self.mail.doubt(),
                 (kind, Some(port)) if port == self.port.number => {
                     is_due = true;
-                    if matches!(kind, numbers::EVENT_SM_CHANGE | numbers::EVENT_CLIENT_REREGISTER) {
-                        self.events.push_back(MadEvent::Renew);
+                    if self.is_for_renewal(kind) {
+                        self.renew();
                     }
                 }
                 _ => {}
@@ -533,6 +534,19 @@ impl MadPort {
         done + self.events.len() - before
     }
 
+    /// Whether memberships may be lost after such an event: a manager forgets those of a port that was down.
+    fn is_for_renewal(&self, event: c_int) -> bool {
+        let is_infiniband = self.port.link == Link::InfiniBand;
+        matches!(event, numbers::EVENT_SM_CHANGE | numbers::EVENT_CLIENT_REREGISTER)
+            || is_infiniband && event == numbers::EVENT_PORT_ACTIVE
+    }
+
+    fn renew(&mut self) {
+        if !self.events.contains(&MadEvent::Renew) {
+            self.events.push_back(MadEvent::Renew);
+        }
+    }
+
     fn look_at_port(&mut self, now: Time) {
         let found = Port::look_for(&self.open, self.port.number, &self.tree, Some(self.partition));
         let Ok(mut port) = found else { return };
@@ -547,9 +561,12 @@ impl MadPort {
             // The queue pair names its partition by the place in the table.
             self.mail.doubt();
         }
-        if port.gids != self.port.gids || port.attributes.lid != self.port.attributes.lid {
+        let (is, was) = (&port.attributes, &self.port.attributes);
+        if port.gids != self.port.gids || is.lid != was.lid {
             self.handles.clear(now, &mut self.mail);
-            self.events.push_back(MadEvent::Renew);
+            self.renew();
+        } else if is.sm_lid != was.sm_lid {
+            self.renew();
         }
         self.port = port;
     }

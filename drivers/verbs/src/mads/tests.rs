@@ -153,7 +153,11 @@ fn on_infiniband_lids_and_the_group_of_the_subnet_are_used() {
     // The group has another LID after another manager has made it.
     a.attach(SUBNET, 0xc003).unwrap();
     assert_eq!(model::attached(&one.name), 1);
-    for event in [numbers::EVENT_CLIENT_REREGISTER, numbers::EVENT_SM_CHANGE] {
+    for event in [
+        numbers::EVENT_CLIENT_REREGISTER,
+        numbers::EVENT_SM_CHANGE,
+        numbers::EVENT_PORT_ACTIVE,
+    ] {
         model::raise_of_port(&one.name, event);
         a.turn(at(1));
         assert_eq!((a.next_event(), a.next_event()), (Some(MadEvent::Renew), None));
