@@ -8,7 +8,8 @@
 //! | assumed: the peer's LID, service level 0 or the set one, the port's MTU | else, with the reason |
 //!
 //! Requests are sent a few at a time, and answers are polled: nothing waits. After another manager, LID or a
-//! re-registration, all paths are requested again.
+//! re-registration, all paths are requested again, of an administration that is opened again where it had
+//! failed.
 //!
 //! reference: verbs, section 10; InfiniBand Architecture Specification, volume 1, 15.2.5.16 (PathRecord).
 
@@ -130,22 +131,35 @@ pub(crate) enum Wanted {
 }
 
 enum State {
-    /// It was requested, and is waited for until this time.
-    Requested(u32, Time),
+    Requested,
     Known(Path),
 }
+
+/// A request that has no answer yet.
+struct UnderWay {
+    transaction: u32,
+    peer: u32,
+    /// When it is not waited for any more.
+    until: Time,
+}
+
+/// Opens what answers requests.
+type Opener = Box<dyn FnMut() -> Result<Box<dyn Administration>, String> + Send>;
 
 /// The paths to the peers of a port.
 pub(crate) struct Paths {
     /// What answers requests, or why nothing does.
     administration: Result<Box<dyn Administration>, String>,
+    /// Opens it again.
+    open: Option<Opener>,
     /// The key of the port's partition, and the service level that is set.
     partition: u16,
     service_level: u8,
     list: FxHashMap<u32, (Ends, State)>,
     /// What the resolver gave, by the GIDs of both ends; that of ours is zero where it names none.
     given: FxHashMap<[[u8; 16]; 2], PathRecord>,
-    requested: usize,
+    /// Few: they alone are looked through, however many peers there are.
+    under_way: Vec<UnderWay>,
     next: u32,
     /// Peers whose paths have become known.
     news: VecDeque<u32>,
@@ -160,11 +174,12 @@ impl Paths {
     ) -> Self {
         Self {
             administration,
+            open: None,
             partition,
             service_level,
             list: FxHashMap::default(),
             given: FxHashMap::default(),
-            requested: 0,
+            under_way: Vec::new(),
             next: 0,
             news: VecDeque::new(),
         }
@@ -172,11 +187,16 @@ impl Paths {
 
     /// The paths of a device's port, from which requests go where the system allows it.
     pub(crate) fn of_port(device: &str, number: u8, partition: u16, service_level: u8) -> Self {
-        let administration: Result<Box<dyn Administration>, String> = match SubnetPort::open(device, number) {
+        let device = device.to_owned();
+        let mut open: Opener = Box::new(move || match SubnetPort::open(&device, number) {
             Ok(port) => Ok(Box::new(port)),
             Err(error) => Err(error.to_string()),
-        };
-        Self::new(administration, partition, service_level)
+        });
+        let administration = open();
+        Self {
+            open: Some(open),
+            ..Self::new(administration, partition, service_level)
+        }
     }
 
     /// Takes a path that the resolver of addresses gave; it holds for the next use of its peer.
@@ -202,7 +222,7 @@ impl Paths {
     pub(crate) fn want(&mut self, peer: u32, ends: Ends, now: Time, left: &mut usize) -> Wanted {
         match self.list.get(&peer) {
             Some((_, State::Known(_))) => return Wanted::Known,
-            Some((_, State::Requested(..))) => return Wanted::Requested,
+            Some((_, State::Requested)) => return Wanted::Requested,
             None => {}
         }
         let given = ends.names().into_iter().find_map(|name| self.given.get(&name));
@@ -218,7 +238,7 @@ impl Paths {
             self.assume(peer, ends, reason);
             return Wanted::Known;
         };
-        if self.requested >= MOST {
+        if self.under_way.len() >= MOST {
             return Wanted::Requested;
         }
         if *left == 0 {
@@ -229,9 +249,12 @@ impl Paths {
         let request = request(&ends, self.partition, self.service_level);
         match administration.ask(self.next, &request) {
             Ok(()) => {
-                self.requested += 1;
-                let state = State::Requested(self.next, now + PATIENCE);
-                self.list.insert(peer, (ends, state));
+                self.under_way.push(UnderWay {
+                    transaction: self.next,
+                    peer,
+                    until: now + PATIENCE,
+                });
+                self.list.insert(peer, (ends, State::Requested));
                 Wanted::Requested
             }
             Err(error) => {
@@ -243,7 +266,7 @@ impl Paths {
 
     /// Takes replies that have come, and gives up those that have not come in time.
     pub(crate) fn look(&mut self, now: Time) {
-        if self.requested == 0 {
+        if self.under_way.is_empty() {
             return;
         }
         let mut failed = None;
@@ -260,30 +283,27 @@ impl Paths {
         if let Some(reason) = &failed {
             self.administration = Err(reason.clone());
         }
-        let is_late = |state: &State| match state {
-            State::Requested(_, until) => failed.is_some() || now >= *until,
-            State::Known(_) => false,
-        };
-        let late = self.list.iter().filter(|(_, (_, state))| is_late(state));
-        let late: Vec<(u32, Ends)> = late.map(|(peer, (ends, _))| (*peer, *ends)).collect();
-        for (peer, ends) in late {
-            self.requested -= 1;
+        let is_late = |request: &mut UnderWay| failed.is_some() || now >= request.until;
+        let late: Vec<UnderWay> = self.under_way.extract_if(.., is_late).collect();
+        for UnderWay { peer, .. } in late {
             let reason = failed.clone();
             let silent = || "the subnet's administration does not answer".to_owned();
-            self.assume(peer, ends, reason.unwrap_or_else(silent));
+            if let Some((ends, _)) = self.list.get(&peer) {
+                self.assume(peer, *ends, reason.unwrap_or_else(silent));
+            }
         }
     }
 
     fn take(&mut self, reply: &Reply) {
-        let is_it = |(_, (_, state)): &(&u32, &(Ends, State))| match state {
-            State::Requested(transaction, _) => *transaction == reply.transaction,
-            State::Known(_) => false,
-        };
-        let Some((peer, (ends, _))) = self.list.iter().find(is_it) else {
+        let is_it = |request: &UnderWay| request.transaction == reply.transaction;
+        let Some(at) = self.under_way.iter().position(is_it) else {
             return;
         };
-        let (peer, ends) = (*peer, *ends);
-        self.requested -= 1;
+        let UnderWay { peer, .. } = self.under_way.swap_remove(at);
+        let Some((ends, _)) = self.list.get(&peer) else {
+            return;
+        };
+        let ends = *ends;
         let found = match &reply.answer {
             Some(Answer::Path(record)) => self.path_of(record, Origin::Administration),
             Some(Answer::Refused(refusal)) => Err(refusal.to_string()),
@@ -350,8 +370,8 @@ impl Paths {
 
     /// Forgets the path to a peer.
     pub(crate) fn remove(&mut self, peer: u32) {
-        if let Some((_, State::Requested(..))) = self.list.remove(&peer) {
-            self.requested -= 1;
+        if let Some((_, State::Requested)) = self.list.remove(&peer) {
+            self.under_way.retain(|request| request.peer != peer);
         }
     }
 
@@ -366,12 +386,15 @@ impl Paths {
         is_given
     }
 
-    /// All paths may be others.
+    /// All paths may be others. What answers requests may have come back.
     pub(crate) fn doubt(&mut self) {
         self.list.clear();
         self.given.clear();
-        self.requested = 0;
+        self.under_way.clear();
         self.news.clear();
+        if let (Err(_), Some(open)) = (&self.administration, &mut self.open) {
+            self.administration = open();
+        }
     }
 }
 
@@ -392,4 +415,91 @@ fn request(ends: &Ends, partition: u16, service_level: u8) -> Request {
         .and_if(!by_gid, Components::DLID)
         .and_if(service_level > 0, Components::PATH_SL);
     Request::Path(record, components)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// An administration whose port is lost with the first reply that is looked for.
+    struct Lost;
+
+    impl Administration for Lost {
+        fn ask(&mut self, _: u32, _: &Request) -> Result<(), SubnetError> {
+            Ok(())
+        }
+
+        fn next_reply(&mut self) -> Result<Option<Reply>, SubnetError> {
+            Err(SubnetError::Call {
+                call: "umad_recv",
+                device: "lost0".to_owned(),
+                port: 1,
+                error: io::Error::from_raw_os_error(libc::ENODEV),
+            })
+        }
+    }
+
+    /// One that answers nothing.
+    struct Silent;
+
+    impl Administration for Silent {
+        fn ask(&mut self, _: u32, _: &Request) -> Result<(), SubnetError> {
+            Ok(())
+        }
+
+        fn next_reply(&mut self) -> Result<Option<Reply>, SubnetError> {
+            Ok(None)
+        }
+    }
+
+    fn ends(lid: u16) -> Ends {
+        Ends {
+            lid,
+            ours: Gid([1; 16]),
+            theirs: Gid([2; 16]),
+        }
+    }
+
+    #[test]
+    fn an_administration_that_failed_is_opened_again_when_all_is_doubted() {
+        let mut paths = Paths::new(Ok(Box::new(Lost)), 0xffff, 0);
+        paths.open = Some(Box::new(|| Ok(Box::new(Silent))));
+        let now = Time::from_nanos(1);
+        assert_eq!(paths.want(1, ends(5), now, &mut 9), Wanted::Requested);
+        paths.look(now);
+        assert!(paths.reason().is_some_and(|reason| reason.contains("umad_recv")));
+        assert_eq!(
+            (paths.news(), paths.get(1).map(|path| path.lid)),
+            (Some(1), Some(5))
+        );
+        assert_eq!(
+            paths.want(2, ends(6), now, &mut 9),
+            Wanted::Known,
+            "it is assumed"
+        );
+        paths.doubt();
+        assert_eq!(paths.news(), None);
+        assert_eq!(paths.reason(), None);
+        assert_eq!(paths.want(1, ends(5), now, &mut 9), Wanted::Requested);
+    }
+
+    #[test]
+    fn what_is_under_way_has_a_bound_and_ends_once() {
+        let mut paths = Paths::new(Ok(Box::new(Silent)), 0xffff, 0);
+        let now = Time::from_nanos(1);
+        for peer in 0..2 * MOST as u32 {
+            assert_eq!(paths.want(peer, ends(5), now, &mut 1), Wanted::Requested);
+        }
+        assert_eq!(paths.under_way.len(), MOST);
+        paths.remove(3);
+        assert_eq!(paths.under_way.len(), MOST - 1);
+        paths.look(now + PATIENCE);
+        assert!(paths.under_way.is_empty());
+        let mut known: Vec<u32> = std::iter::from_fn(|| paths.news()).collect();
+        known.sort_unstable();
+        let expected = (0..MOST as u32).filter(|peer| *peer != 3);
+        assert_eq!(known, expected.collect::<Vec<_>>());
+    }
 }
