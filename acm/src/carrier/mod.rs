@@ -313,23 +313,30 @@ pub trait Carrier: AsFd {
     /// Leaves a group, where the carrier can leave a single one.
     fn leave(&mut self, endpoint: EndpointId, group: Gid);
 
-    /// Sends to all services of a group, from a GID of the endpoint. Services of this host receive it too.
+    /// Sends to all services of a group, from a GID of the endpoint: `group_from`. Services of this host
+    /// receive it too.
     ///
     /// # Errors
     /// When it could not be sent over any family. What was sent may still be lost.
     fn multicast(
         &mut self,
+        now: Time,
         endpoint: EndpointId,
-        group: Gid,
-        from: Gid,
+        group_from: (Gid, Gid),
         mad: &Mad,
     ) -> Result<(), CarrierError>;
 
-    /// Sends to one service, from a GID of the endpoint.
+    /// Sends to one service, from a GID of the endpoint: `to_from`.
     ///
     /// # Errors
     /// When it could not be sent. What was sent may still be lost.
-    fn send(&mut self, endpoint: EndpointId, to: &Peer, from: Gid, mad: &Mad) -> Result<(), CarrierError>;
+    fn send(
+        &mut self,
+        now: Time,
+        endpoint: EndpointId,
+        to_from: (&Peer, Gid),
+        mad: &Mad,
+    ) -> Result<(), CarrierError>;
 
     /// Probes a host beyond a router with packets of 256 bytes of payload and each larger MTU up to `mtu`,
     /// without fragmentation, from an address of the endpoint. [`Event::Probed`] reports the result within a

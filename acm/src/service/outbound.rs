@@ -192,7 +192,8 @@ impl State {
             return;
         };
         let id = carrier::EndpointId(endpoint.0);
-        let sent = self.carrier.get_mut().multicast(id, group, from, mad);
+        let now = self.now();
+        let sent = self.carrier.get_mut().multicast(now, id, (group, from), mad);
         // The subnet's administrator has not answered yet: announcements follow, and queries are repeated.
         let is_early = matches!(sent, Err(CarrierError::NotJoined(_)));
         self.note(endpoint, if is_early { Ok(()) } else { sent });
@@ -213,7 +214,8 @@ impl State {
                 by: place.and_then(|place| place.by),
             };
             let id = carrier::EndpointId(endpoint.0);
-            let sent = self.carrier.get_mut().send(id, &peer, from, mad);
+            let now = self.now();
+            let sent = self.carrier.get_mut().send(now, id, (&peer, from), mad);
             self.note(endpoint, sent);
         }
         if answer {

@@ -510,12 +510,12 @@ impl State {
                 break;
             }
         }
-        let now = self.now();
-        self.turn_subnets(now);
-        if self.again.is_due(now) {
+        self.turn_subnets(self.now());
+        if self.again.is_due(self.now()) {
             self.serve_endpoints();
         }
-        self.resolver.tick(now);
+        // To serve endpoints may have taken long.
+        self.resolver.tick(self.now());
         self.act();
         more
     }

@@ -9,7 +9,7 @@ use doorbell_acm::endpoint::Link;
 use doorbell_acm::host::{HostWatch, Sources};
 use doorbell_acm::path::Mtu;
 
-use crate::side::{END, Side, group, mad, settings, settle, until};
+use crate::side::{END, NOW, Side, group, mad, settings, settle, until};
 use doorbell_testing::netns::Lab;
 
 fn pair(lab: &Lab, settings: &Settings) -> (Side, Side) {
@@ -41,7 +41,7 @@ fn a_question_goes_out_over_both_families_and_counts_once() {
         "{counters:?}"
     );
     let from = b.mads[0].0;
-    b.carrier.send(END, &from, b.end.gid, &mad(2)).unwrap();
+    b.carrier.send(NOW, END, (&from, b.end.gid), &mad(2)).unwrap();
     until("it is answered", &mut [&mut a, &mut b], |sides| {
         !sides[0].mads.is_empty()
     });
@@ -133,7 +133,7 @@ fn an_interface_that_goes_is_an_event_and_can_come_back() {
         lab.inside(0, || watch_is(&mut watch, false))
     });
     for round in 0..10 {
-        let sent = a.carrier.multicast(END, group(), a.end.gid, &mad(round));
+        let sent = a.carrier.multicast(NOW, END, (group(), a.end.gid), &mad(round));
         assert!(matches!(sent, Err(CarrierError::System { .. })), "{sent:?}");
         a.turn();
     }
@@ -303,7 +303,7 @@ fn each_address_is_answered_from() {
         let now = a.now();
         // An echo counts only where it comes from the address that was probed.
         a.carrier.probe(now, END, &to, source, Mtu::MIN).unwrap();
-        a.carrier.send(END, &to, a.end.gid, &mad(count)).unwrap();
+        a.carrier.send(NOW, END, (&to, a.end.gid), &mad(count)).unwrap();
         let done = usize::from(count);
         until("it has come", &mut [&mut a, &mut b], |sides| {
             sides[0].probed.len() == done && sides[1].mads.len() == done
@@ -311,7 +311,7 @@ fn each_address_is_answered_from() {
         assert_eq!(a.probed[done - 1].1.trouble, None, "{at}");
         let from = b.mads[done - 1].0;
         assert_eq!(from.by, Some(at.ip()));
-        b.carrier.send(END, &from, b.end.gid, &mad(count)).unwrap();
+        b.carrier.send(NOW, END, (&from, b.end.gid), &mad(count)).unwrap();
         until("it is answered", &mut [&mut a, &mut b], |sides| {
             sides[0].mads.len() == done
         });

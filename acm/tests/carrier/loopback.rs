@@ -7,7 +7,7 @@ use doorbell_acm::carrier::{Carrier, CarrierError, Frame, Reason, Settings, Trou
 use doorbell_acm::config::Interfaces;
 use doorbell_acm::path::Mtu;
 
-use crate::side::{END, Side, endpoint, group, mad, narrow, settings, settle, until};
+use crate::side::{END, NOW, Side, endpoint, group, mad, narrow, settings, settle, until};
 
 fn pair(port: u16, keys: [Option<u8>; 2]) -> (Side, Side) {
     let [a, b] = keys.map(|key| Side::new("lo", settings(port, key)));
@@ -34,7 +34,7 @@ fn a_question_is_received_once_and_answered_to_its_sender_alone() {
         (from.gid, from.qpn, to, heard),
         (a.end.gid, a.carrier.qpn(), Some(group()), mad(1))
     );
-    b.carrier.send(END, &from, b.end.gid, &mad(2)).unwrap();
+    b.carrier.send(NOW, END, (&from, b.end.gid), &mad(2)).unwrap();
     until("it is answered", &mut [&mut a, &mut b, &mut c], |sides| {
         !sides[0].mads.is_empty()
     });
@@ -156,7 +156,7 @@ fn untaken_events_have_a_bound_and_waiting_frames_are_not_lost() {
         },
     );
     let (to, from) = (b.as_peer(), a.end.gid);
-    (0..40).for_each(|at| a.carrier.send(END, &to, from, &mad(at)).unwrap());
+    (0..40).for_each(|at| a.carrier.send(NOW, END, (&to, from), &mad(at)).unwrap());
     let now = b.now();
     let done: usize = (0..10).map(|_| b.carrier.turn(now)).sum();
     assert_eq!((done, b.carrier.counters().taken), (4, 4));
@@ -220,7 +220,7 @@ fn nothing_beyond_the_loopback_is_served_that_is_not_named() {
     assert!(carrier.addresses(END).all(|at| at.ip().is_loopback()));
     carrier.end(END);
     assert!(matches!(
-        carrier.multicast(END, group(), lo.gid, &mad(1)),
+        carrier.multicast(NOW, END, (group(), lo.gid), &mad(1)),
         Err(CarrierError::Unknown(END))
     ));
     let none = Settings {
@@ -240,7 +240,7 @@ fn wrong_uses_are_errors() {
     let (now, from) = (a.now(), a.end.gid);
     assert!(matches!(a.carrier.join(END, from), Err(CarrierError::NoGroup(_))));
     assert!(matches!(
-        a.carrier.multicast(END, from, from, &mad(1)),
+        a.carrier.multicast(NOW, END, (from, from), &mad(1)),
         Err(CarrierError::NoGroup(_))
     ));
     let lost = doorbell_acm::carrier::Peer {
@@ -248,7 +248,7 @@ fn wrong_uses_are_errors() {
         ..a.as_peer()
     };
     assert!(matches!(
-        a.carrier.send(END, &lost, from, &mad(1)),
+        a.carrier.send(NOW, END, (&lost, from), &mad(1)),
         Err(CarrierError::NoPeer(_))
     ));
     assert!(matches!(

@@ -15,6 +15,8 @@ use doorbell_fabric::time::Time;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// The number of the one endpoint.
 pub const END: EndpointId = EndpointId(1);
+/// A time, for sockets: they send at once.
+pub const NOW: Time = Time::from_nanos(1);
 
 pub fn group() -> Gid {
     "ff15:4001:ffff:3:4::".parse().unwrap()
@@ -104,7 +106,9 @@ impl Side {
     }
 
     pub fn query(&mut self, mad: &Mad) {
-        self.carrier.multicast(END, group(), self.end.gid, mad).unwrap();
+        self.carrier
+            .multicast(NOW, END, (group(), self.end.gid), mad)
+            .unwrap();
     }
 
     /// How this side is reached.

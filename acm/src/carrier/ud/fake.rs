@@ -28,6 +28,8 @@ pub(crate) struct Node {
     events: VecDeque<MadEvent>,
     /// Where it has sent to.
     pub(crate) sent: Vec<MadDestination>,
+    /// When it sent last.
+    pub(crate) sent_at: Time,
     counts: MadCounts,
     is_closed: bool,
 }
@@ -169,7 +171,8 @@ impl QueuePair for FakePair {
         self.with(|node| node.groups.remove(&group));
     }
 
-    fn send(&mut self, _: Time, to: &MadDestination, mad: &Mad) -> Result<(), String> {
+    fn send(&mut self, now: Time, to: &MadDestination, mad: &Mad) -> Result<(), String> {
+        self.with(|node| node.sent_at = now);
         self.network.borrow_mut().send(self.number, to, mad)
     }
 

@@ -170,7 +170,6 @@ pub struct UdCarrier<Q = MadPort> {
     ended: MadCounts,
     dropped: Dropped,
     taken: u64,
-    now: Time,
 }
 
 impl UdCarrier {
@@ -219,7 +218,6 @@ impl<Q: QueuePair> UdCarrier<Q> {
             ended: MadCounts::default(),
             dropped: Dropped::default(),
             taken: 0,
-            now: Time::ZERO,
         })
     }
 
@@ -421,20 +419,24 @@ impl<Q: QueuePair> Carrier for UdCarrier<Q> {
 
     fn multicast(
         &mut self,
+        now: Time,
         endpoint: EndpointId,
-        group: Gid,
-        from: Gid,
+        (group, from): (Gid, Gid),
         mad: &Mad,
     ) -> Result<(), CarrierError> {
         if !is_group(group) {
             return Err(CarrierError::NoGroup(group));
         }
-        let now = self.now;
         self.known(endpoint)?.multicast(now, group, from, mad)
     }
 
-    fn send(&mut self, endpoint: EndpointId, to: &Peer, from: Gid, mad: &Mad) -> Result<(), CarrierError> {
-        let now = self.now;
+    fn send(
+        &mut self,
+        now: Time,
+        endpoint: EndpointId,
+        (to, from): (&Peer, Gid),
+        mad: &Mad,
+    ) -> Result<(), CarrierError> {
         self.known(endpoint)?.send(now, to, from, mad)
     }
 
@@ -462,7 +464,6 @@ impl<Q: QueuePair> Carrier for UdCarrier<Q> {
     }
 
     fn turn(&mut self, now: Time) -> usize {
-        self.now = now;
         let all: Vec<EndpointId> = self.ends.keys().copied().collect();
         let mut done: usize = all.into_iter().map(|id| self.receive(now, id)).sum();
         done += self.pinger.turn(now);

@@ -14,6 +14,7 @@ use crate::resolver::Membership;
 use crate::resolver::tests::endpoint;
 
 const END: EndpointId = EndpointId(1);
+const NOW: Time = Time::from_nanos(1);
 
 fn group() -> Gid {
     "ff15:4001:ffff:3:400::".parse().unwrap()
@@ -82,7 +83,9 @@ impl Side {
     }
 
     fn query(&mut self, mad: &Mad) {
-        self.carrier.multicast(END, group(), self.end.gid, mad).unwrap();
+        self.carrier
+            .multicast(NOW, END, (group(), self.end.gid), mad)
+            .unwrap();
     }
 
     fn dropped(&self, reason: Reason) -> u64 {
@@ -110,7 +113,7 @@ fn on_ethernet_a_query_goes_to_the_ip_group_and_its_answer_to_the_asker() {
     assert_eq!((from.gid, from.qpn, from.lid), (a.end.gid, asker, 0));
     assert_eq!((to, got, from.at), (Some(group()), mad(1), None));
     assert_eq!((a.mads().len(), a.dropped(Reason::Own)), (0, 1));
-    b.carrier.send(END, &from, b.end.gid, &mad(2)).unwrap();
+    b.carrier.send(NOW, END, (&from, b.end.gid), &mad(2)).unwrap();
     let [(from, to, got)] = a.mads().try_into().unwrap();
     assert_eq!((from.gid, to, got), (b.end.gid, None, mad(2)));
     let sent = network.borrow().nodes[&asker].sent.clone();
@@ -171,7 +174,7 @@ fn on_infiniband_the_group_is_that_of_the_subnet() {
     a.query(&mad(1));
     let [(from, to, _)] = b.mads().try_into().unwrap();
     assert_eq!((from.gid, from.lid, to), (a.end.gid, 1, Some(group())));
-    b.carrier.send(END, &from, b.end.gid, &mad(2)).unwrap();
+    b.carrier.send(NOW, END, (&from, b.end.gid), &mad(2)).unwrap();
     let [(from, to, _)] = a.mads().try_into().unwrap();
     assert_eq!((from.lid, to), (2, None));
     {
@@ -196,10 +199,10 @@ fn on_infiniband_the_group_is_that_of_the_subnet() {
         matches!(early, Err(CarrierError::NotJoined(gid)) if gid == other),
         "{early:?}"
     );
-    let early = a.carrier.multicast(END, other, a.end.gid, &mad(1));
+    let early = a.carrier.multicast(NOW, END, (other, a.end.gid), &mad(1));
     assert!(matches!(early, Err(CarrierError::NotJoined(_))), "{early:?}");
     for wrong in [Peer { qpn: 0, ..from }, Peer { lid: 0, ..from }] {
-        let refused = a.carrier.send(END, &wrong, a.end.gid, &mad(1));
+        let refused = a.carrier.send(NOW, END, (&wrong, a.end.gid), &mad(1));
         assert!(matches!(refused, Err(CarrierError::NoPeer(_))), "{refused:?}");
     }
     // The group has another LID, after another manager has made it.

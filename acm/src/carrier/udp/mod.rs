@@ -404,9 +404,9 @@ impl Carrier for UdpCarrier {
 
     fn multicast(
         &mut self,
+        _: Time,
         endpoint: EndpointId,
-        group: Gid,
-        from: Gid,
+        (group, from): (Gid, Gid),
         mad: &Mad,
     ) -> Result<(), CarrierError> {
         if !is_group(group) {
@@ -429,7 +429,13 @@ impl Carrier for UdpCarrier {
         }
     }
 
-    fn send(&mut self, endpoint: EndpointId, to: &Peer, from: Gid, mad: &Mad) -> Result<(), CarrierError> {
+    fn send(
+        &mut self,
+        _: Time,
+        endpoint: EndpointId,
+        (to, from): (&Peer, Gid),
+        mad: &Mad,
+    ) -> Result<(), CarrierError> {
         self.known(endpoint)?;
         let at = to.at.ok_or(CarrierError::NoPeer(to.gid))?;
         self.write(endpoint, Kind::Mad, from, to.gid, mad, 0);

@@ -199,6 +199,12 @@ fn hosts_of_a_link_resolve_each_other_over_queue_pairs() {
                 .iter()
                 .any(|to| to.pair == *inner.nodes.keys().next().unwrap())
         );
+        drop(inner);
+        // What is sent after a pause has the time of then: it waits for a neighbour from then on.
+        std::thread::sleep(Duration::from_millis(20));
+        let now = a.state.now();
+        a.resolve(&Address::V4([10, 0, 0, 7].into()));
+        assert!(network.borrow_mut().node("a").1.sent_at >= now);
         assert_eq!(a.state.carrier_kind(), "ud");
         assert_eq!(a.subnet.borrow().joined, 0, "there is no administrator");
     });
