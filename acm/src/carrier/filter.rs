@@ -24,6 +24,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use doorbell_fabric::time::Time;
 
+use super::EndpointId;
 use super::frame::{BadFrame, Frame, Kind};
 use super::key::Key;
 use super::rate_limit::RateLimiter;
@@ -136,6 +137,7 @@ impl fmt::Debug for Dropped {
 /// The socket at which a datagram arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival<'a> {
+    pub(super) id: EndpointId,
     pub(super) endpoint: &'a Endpoint,
     /// The group of the socket; `None` for a unicast socket.
     pub(super) group: Option<Gid>,
@@ -151,7 +153,6 @@ pub(super) struct Arrival<'a> {
 pub(super) struct Filter {
     key: Option<Key>,
     limiter: RateLimiter,
-    copies: CopyFilter,
     pub(super) dropped: Dropped,
 }
 
@@ -160,7 +161,6 @@ impl Filter {
         Self {
             key,
             limiter: RateLimiter::new(hash, rate, burst),
-            copies: CopyFilter::default(),
             dropped: Dropped::default(),
         }
     }
@@ -169,15 +169,16 @@ impl Filter {
         self.key.as_ref()
     }
 
-    /// Parses a datagram; returns the frame if it is accepted.
+    /// Parses a datagram; returns the frame if it is accepted. `copies` are those of the endpoint.
     pub(super) fn accept<'a>(
         &mut self,
         now: Time,
         from: SocketAddr,
         bytes: &'a [u8],
         place: &Arrival<'_>,
+        copies: &mut CopyFilter,
     ) -> Option<Frame<'a>> {
-        let judged = self.judge(now, from, bytes, place);
+        let judged = self.judge(now, from, bytes, place, copies);
         judged.map_err(|reason| self.dropped.count(reason)).ok()
     }
 
@@ -187,9 +188,10 @@ impl Filter {
         from: SocketAddr,
         bytes: &'a [u8],
         place: &Arrival<'_>,
+        copies: &mut CopyFilter,
     ) -> Result<Frame<'a>, Reason> {
         let must = |is: bool, reason: Reason| if is { Ok(()) } else { Err(reason) };
-        must(self.limiter.allow(now, from.ip()), Reason::Flood)?;
+        must(self.limiter.allow(now, (place.id, from.ip())), Reason::Flood)?;
         let frame = Frame::read(bytes, self.key.as_ref())?;
         let header = &frame.header;
         let own = |gid: Gid| place.endpoint.has(&Address::Gid(gid));
@@ -214,7 +216,7 @@ impl Filter {
             Reason::Source,
         )?;
         if let (Some(mad), Some(_)) = (frame.mad(), place.group) {
-            must(self.copies.is_new(now, header, mad, place.family), Reason::Again)?;
+            must(copies.is_new(now, header, mad, place.family), Reason::Again)?;
         }
         Ok(frame)
     }
@@ -292,13 +294,16 @@ mod tests {
         };
         header.write(body, 0, None, &mut bytes);
         let place = Arrival {
+            id: EndpointId(1),
             endpoint,
             group: at_group.then(group),
             family: Family::V4,
             qpn: 9,
             is_ours: from == "10.0.0.1:900",
         };
-        let judged = filter.judge(Time::from_nanos(1), from.parse().unwrap(), &bytes, &place);
+        let from = from.parse().unwrap();
+        let mut copies = CopyFilter::default();
+        let judged = filter.judge(Time::from_nanos(1), from, &bytes, &place, &mut copies);
         judged.map(drop)
     }
 

@@ -7,7 +7,7 @@ use doorbell_verbs::gid;
 use doorbell_verbs::mads::{GROUP_PAIR, MadCounts, MadDestination, MadPlace};
 
 use super::super::groups::ipv4_group;
-use super::super::replay::Family;
+use super::super::replay::{CopyFilter, Family};
 use super::levels::Levels;
 use super::{
     Carrier, CarrierError, EndpointId, Event, HOPS, Mad, Peer, QueuePair, SubnetGroup, UdCarrier, membership,
@@ -29,6 +29,7 @@ pub(super) struct ServedEndpoint<Q> {
     /// Its queue pair; the loopback has none.
     pub(super) pair: Option<Q>,
     groups: Vec<Group>,
+    pub(super) copies: CopyFilter,
     pub(super) levels: Levels,
     /// Whether its failure has been reported.
     pub(super) failed: bool,
@@ -144,6 +145,7 @@ impl<Q: QueuePair> UdCarrier<Q> {
             interface: interface_of(endpoint),
             pair,
             groups: Vec::new(),
+            copies: CopyFilter::default(),
             levels: Levels::default(),
             failed: false,
         };

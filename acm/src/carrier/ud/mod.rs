@@ -45,7 +45,7 @@ use super::frame::{Header, Kind};
 use super::groups::is_group;
 use super::ping::Pinger;
 use super::rate_limit::RateLimiter;
-use super::replay::{CopyFilter, Family};
+use super::replay::Family;
 use super::{
     Carrier, CarrierError, Counters, EndpointId, Event, Mad, Peer, ProbeId, Settings, SubnetGroup, system,
     watch,
@@ -163,7 +163,6 @@ pub struct UdCarrier<Q = MadPort> {
     ready: OwnedFd,
     ends: BTreeMap<EndpointId, ServedEndpoint<Q>>,
     limiter: RateLimiter,
-    copies: CopyFilter,
     pinger: Pinger,
     events: VecDeque<Event>,
     /// What the queue pairs of endpoints that have ended had counted.
@@ -212,7 +211,6 @@ impl<Q: QueuePair> UdCarrier<Q> {
             open,
             ready,
             ends: BTreeMap::new(),
-            copies: CopyFilter::default(),
             pinger: Pinger::default(),
             events: VecDeque::new(),
             ended: MadCounts::default(),
@@ -293,7 +291,7 @@ impl<Q: QueuePair> UdCarrier<Q> {
         let must = |is: bool, reason: Reason| if is { Ok(()) } else { Err(reason) };
         let (gid, to) = received.gid.zip(received.to).ok_or(Reason::Grh)?;
         let (gid, to) = (Gid(gid.0), Gid(to.0));
-        must(self.limiter.allow(now, gid.ip()), Reason::Flood)?;
+        must(self.limiter.allow(now, (id, gid.ip())), Reason::Flood)?;
         let end = self.ends.get_mut(&id).ok_or(Reason::NotForUs)?;
         let pair = end.pair.as_ref().ok_or(Reason::NotForUs)?;
         let own = pair.gids();
@@ -317,7 +315,7 @@ impl<Q: QueuePair> UdCarrier<Q> {
                 sgid: Gid::NONE,
                 dgid: Gid::NONE,
             };
-            let is_new = self
+            let is_new = end
                 .copies
                 .is_new(now, &header, &received.mad, Family::of(to.ip()));
             must(is_new, Reason::Again)?;

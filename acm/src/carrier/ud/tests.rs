@@ -307,6 +307,51 @@ fn a_flood_is_limited_per_sender_and_memory_is_bounded() {
     assert_eq!(side.dropped(Reason::Flood), 10_000 - taken as u64);
 }
 
+const OTHER: EndpointId = EndpointId(2);
+
+/// A carrier with the endpoints `a` and `b`, both with both families and in the group, and the forms of it.
+fn two_endpoints(network: &Rc<RefCell<Network>>) -> (UdCarrier<FakePair>, [gid::Gid; 2]) {
+    let mut carrier = carrier(network);
+    for (id, device, n) in [(END, "a", 1), (OTHER, "b", 2)] {
+        let six: std::net::IpAddr = format!("fd00::{n}").parse().unwrap();
+        let mut end = roce(device, n);
+        end.addresses.push(six.into());
+        carrier.update(id, &end).unwrap();
+        carrier.join(id, group()).unwrap();
+    }
+    let mapped = Gid::of_ip(ipv4_group(group()).into());
+    (carrier, [of(mapped), of(group())])
+}
+
+fn query_from(ip: &str, to: gid::Gid, transaction: u32) -> Received {
+    let mut mad = mad(0);
+    mad[8..12].copy_from_slice(&transaction.to_be_bytes());
+    Received {
+        gid: Some(of(Gid::of_ip(ip.parse().unwrap()))),
+        to: Some(to),
+        lid: 0,
+        pair: 7,
+        service_level: 0,
+        path_bits: 0,
+        mad: Box::new(mad),
+    }
+}
+
+#[test]
+fn a_message_to_one_endpoint_is_no_copy_of_one_to_another() {
+    let network = Network::new();
+    let (mut carrier, [four, six]) = two_endpoints(&network);
+    network.borrow_mut().put("a", query_from("10.0.0.9", four, 1));
+    network.borrow_mut().put("b", query_from("10.0.0.9", six, 1));
+    while carrier.turn(NOW) > 0 {}
+    let of_ends = std::iter::from_fn(|| carrier.event()).filter_map(|event| match event {
+        Event::Mad { endpoint, .. } => Some(endpoint),
+        _ => None,
+    });
+    assert_eq!(of_ends.collect::<Vec<_>>(), [END, OTHER]);
+    assert_eq!(carrier.counters().dropped.of(Reason::Again), 0);
+}
+
 #[test]
 fn renewals_and_losses_are_reported_once() {
     let network = Network::new();

@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 
-use super::super::replay::Family;
+use super::super::replay::{CopyFilter, Family};
 use super::super::{Carrier, CarrierError, EndpointId};
 use super::sockets::{Socket, addresses};
 use super::{UdpCarrier, system, watch};
@@ -33,6 +33,7 @@ pub(super) struct ServedEndpoint {
     pub(super) interface: String,
     /// The sockets; the first of each family sends to groups.
     pub(super) sockets: Vec<Socket>,
+    pub(super) copies: CopyFilter,
     /// Whether its failure has been reported.
     pub(super) failed: bool,
 }
@@ -201,6 +202,7 @@ impl UdpCarrier {
             endpoint: endpoint.clone(),
             interface,
             sockets,
+            copies: CopyFilter::default(),
             failed: false,
         })
     }

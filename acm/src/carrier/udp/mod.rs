@@ -200,20 +200,23 @@ impl UdpCarrier {
 
     /// Handles a datagram of `length` bytes.
     fn take(&mut self, now: Time, id: EndpointId, at: usize, from: SocketAddr, length: usize) {
-        let Some(end) = self.ends.get(&id) else { return };
+        let Some(end) = self.ends.get_mut(&id) else {
+            return;
+        };
+        let is_ours = end.sends_from(from);
         let socket = &end.sockets[at];
         let place = Arrival {
+            id,
             endpoint: &end.endpoint,
             group: socket.group,
             family: socket.family,
             qpn: self.qpn,
-            is_ours: end.sends_from(from),
+            is_ours,
         };
         // A datagram that is longer than the buffer is not truncated to a frame, but dropped.
         let bytes = std::mem::take(&mut self.buffer);
-        let taken = self
-            .filter
-            .accept(now, from, &bytes[..length.min(bytes.len())], &place);
+        let frame = &bytes[..length.min(bytes.len())];
+        let taken = self.filter.accept(now, from, frame, &place, &mut end.copies);
         let (group, own) = (socket.group, socket.own.ip());
         if let Some(frame) = taken {
             self.counters.taken += 1;
