@@ -241,6 +241,14 @@ fn random(to: &mut [u8]) -> Result<(), CarrierError> {
     getrandom::fill(to).map_err(|error| CarrierError::Random(error.to_string()))
 }
 
+/// Returns what a turn goes through, in order from `first` on, and then from the beginning: what one endpoint
+/// has much of is not always before the others.
+fn from_on<T: Ord>(first: T, mut all: Vec<T>) -> Vec<T> {
+    let at = all.partition_point(|each| *each < first);
+    all.rotate_left(at);
+    all
+}
+
 /// Adds a socket to the epoll set; closing it removes it.
 fn watch(ready: &OwnedFd, socket: BorrowedFd<'_>) -> Result<(), Errno> {
     epoll::add(ready, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)
@@ -361,8 +369,8 @@ pub trait Carrier: AsFd {
         mtu: Mtu,
     ) -> Result<ProbeId, CarrierError>;
 
-    /// Does a bounded amount of work and returns how much it did. Before sleeping, call it until it returns
-    /// 0, and take the events.
+    /// Does a bounded amount of work and returns how much it did; what one endpoint has much of leaves room
+    /// for the others. Before sleeping, call it until it returns 0, and take the events.
     fn turn(&mut self, now: Time) -> usize;
 
     /// Returns the next event, in order.

@@ -47,8 +47,8 @@ use super::ping::Pinger;
 use super::rate_limit::RateLimiter;
 use super::replay::Family;
 use super::{
-    Carrier, CarrierError, Counters, EndpointId, Event, Mad, Peer, ProbeId, Settings, SubnetGroup, system,
-    watch,
+    Carrier, CarrierError, Counters, EndpointId, Event, Mad, Peer, ProbeId, Settings, SubnetGroup, from_on,
+    system, watch,
 };
 use crate::address::Gid;
 use crate::endpoint::{Endpoint, Link};
@@ -88,7 +88,8 @@ pub trait QueuePair: AsFd {
     /// Why it cannot, in words.
     fn send(&mut self, now: Time, to: &MadDestination, mad: &Mad) -> Result<(), String>;
 
-    /// Takes what has come and does what is due; returns how much it did.
+    /// Takes what has come, within a bound, and does what is due; returns how much it did. More is taken once
+    /// that was taken from it.
     fn turn(&mut self, now: Time) -> usize;
 
     /// Returns the next MAD that has come.
@@ -163,6 +164,8 @@ pub struct UdCarrier<Q = MadPort> {
     ready: OwnedFd,
     ends: BTreeMap<EndpointId, ServedEndpoint<Q>>,
     limiter: RateLimiter,
+    /// The endpoint that the next turn begins with.
+    next: EndpointId,
     pinger: Pinger,
     events: VecDeque<Event>,
     /// What the queue pairs of endpoints that have ended had counted.
@@ -211,6 +214,7 @@ impl<Q: QueuePair> UdCarrier<Q> {
             open,
             ready,
             ends: BTreeMap::new(),
+            next: EndpointId(0),
             pinger: Pinger::default(),
             events: VecDeque::new(),
             ended: MadCounts::default(),
@@ -223,16 +227,16 @@ impl<Q: QueuePair> UdCarrier<Q> {
         self.ends.get_mut(&id).ok_or(CarrierError::Unknown(id))
     }
 
-    /// Handles what has come to an endpoint; returns how much that was.
+    /// Handles what has come to an endpoint, as much as one gives in a turn; returns how much that was.
     fn receive(&mut self, now: Time, id: EndpointId) -> usize {
-        if self.events.len() >= self.settings.limits.events {
-            return 0;
-        }
         let Some(pair) = self.ends.get_mut(&id).and_then(|end| end.pair.as_mut()) else {
             return 0;
         };
         let mut done = pair.turn(now);
-        while let Some(received) = self.next_received(id) {
+        for _ in 0..self.settings.limits.turn {
+            let Some(received) = self.next_received(id) else {
+                break;
+            };
             done += 1;
             match self.judge(now, id, &received) {
                 Ok((from, group)) => {
@@ -462,8 +466,15 @@ impl<Q: QueuePair> Carrier for UdCarrier<Q> {
     }
 
     fn turn(&mut self, now: Time) -> usize {
-        let all: Vec<EndpointId> = self.ends.keys().copied().collect();
-        let mut done: usize = all.into_iter().map(|id| self.receive(now, id)).sum();
+        let limits = self.settings.limits;
+        let mut done = 0;
+        for id in from_on(self.next, self.ends.keys().copied().collect()) {
+            if done >= limits.turn || self.events.len() >= limits.events {
+                self.next = id;
+                break;
+            }
+            done += self.receive(now, id);
+        }
         done += self.pinger.turn(now);
         while let Some((probe, result)) = self.pinger.ended() {
             self.events.push_back(Event::Probed { probe, result });

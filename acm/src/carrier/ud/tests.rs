@@ -69,8 +69,12 @@ impl Side {
     }
 
     fn events(&mut self) -> Vec<Event> {
-        self.carrier.turn(Time::from_nanos(1));
-        std::iter::from_fn(|| self.carrier.event()).collect()
+        let mut events = Vec::new();
+        while self.carrier.turn(NOW) > 0 {
+            events.extend(std::iter::from_fn(|| self.carrier.event()));
+        }
+        events.extend(std::iter::from_fn(|| self.carrier.event()));
+        events
     }
 
     fn mads(&mut self) -> Vec<(Peer, Option<Gid>, Mad)> {
@@ -303,7 +307,7 @@ fn a_flood_is_limited_per_sender_and_memory_is_bounded() {
         network.borrow_mut().put("a", received);
     }
     let taken = side.mads().len();
-    assert!(taken <= 4000, "{taken}");
+    assert_eq!(taken, 4000);
     assert_eq!(side.dropped(Reason::Flood), 10_000 - taken as u64);
 }
 
@@ -350,6 +354,44 @@ fn a_message_to_one_endpoint_is_no_copy_of_one_to_another() {
     });
     assert_eq!(of_ends.collect::<Vec<_>>(), [END, OTHER]);
     assert_eq!(carrier.counters().dropped.of(Reason::Again), 0);
+}
+
+#[test]
+fn a_flood_at_one_endpoint_takes_neither_the_turns_nor_the_shares_of_another() {
+    let network = Network::new();
+    let (mut carrier, [four, _]) = two_endpoints(&network);
+    let limits = Settings::of(&Options::default(), None).limits;
+    // From addresses that hosts at the other endpoint have.
+    let hosts = ["10.0.0.9", "10.0.0.10", "10.0.0.11"];
+    for number in 0..5 * limits.burst {
+        let host = hosts[number as usize % hosts.len()];
+        network.borrow_mut().put("a", query_from(host, four, number));
+    }
+    network.borrow_mut().put("b", query_from("10.0.0.9", four, 0));
+    let mut taken = 0;
+    let mut turns = 0;
+    while !std::iter::from_fn(|| carrier.event()).any(|event| {
+        taken += 1;
+        matches!(event, Event::Mad { endpoint: OTHER, .. })
+    }) {
+        turns += 1;
+        assert!(turns <= 2, "the other one has waited for {taken} messages");
+        assert!(carrier.turn(NOW) < 2 * limits.turn);
+    }
+    assert!(taken <= limits.turn + 1, "{taken}");
+    // The bursts at one are used up, and not at the other.
+    while carrier.turn(NOW) > 0 {
+        while carrier.event().is_some() {}
+    }
+    assert!(carrier.counters().dropped.of(Reason::Flood) > 0);
+    for host in hosts {
+        network.borrow_mut().put("b", query_from(host, four, 1));
+    }
+    carrier.turn(NOW);
+    assert!(matches!(
+        carrier.event(),
+        Some(Event::Mad { endpoint: OTHER, .. })
+    ));
 }
 
 #[test]

@@ -37,7 +37,8 @@ use super::ping::Pinger;
 use super::prober::{PROBES_MAX, ProbeFrame, Prober, STEM};
 use super::replay::Family;
 use super::{
-    Carrier, CarrierError, EndpointId, Event, Mad, Peer, ProbeId, SubnetGroup, Trouble, random, system, watch,
+    Carrier, CarrierError, EndpointId, Event, Mad, Peer, ProbeId, SubnetGroup, Trouble, from_on,
+    random, system, watch,
 };
 use crate::address::Gid;
 use crate::endpoint::Endpoint;
@@ -61,6 +62,8 @@ pub struct UdpCarrier {
     filter: Filter,
     prober: Prober,
     pinger: Pinger,
+    /// The socket that the next turn begins with.
+    next: (EndpointId, usize),
     events: VecDeque<Event>,
     counters: Counters,
     buffer: Box<[u8]>,
@@ -91,6 +94,7 @@ impl UdpCarrier {
             ends: BTreeMap::new(),
             prober: Prober::default(),
             pinger: Pinger::default(),
+            next: (EndpointId(0), 0),
             events: VecDeque::new(),
             counters: Counters::default(),
             buffer: vec![0; PROBE_MAX + 1].into(),
@@ -472,14 +476,17 @@ impl Carrier for UdpCarrier {
 
     fn turn(&mut self, now: Time) -> usize {
         let mut done = self.send_due(now);
-        let all: Vec<(EndpointId, usize)> = self
-            .ends
-            .iter()
-            .map(|(id, end)| (*id, end.sockets.len()))
-            .collect();
-        for (id, count) in all {
-            done += (0..count).map(|at| self.receive(now, id, at)).sum::<usize>();
+        let each = self.ends.iter();
+        let each = each.flat_map(|(id, end)| (0..end.sockets.len()).map(|at| (*id, at)));
+        let mut received = 0;
+        for (id, at) in from_on(self.next, each.collect()) {
+            if received >= self.settings.limits.turn || self.events.len() >= self.settings.limits.events {
+                self.next = (id, at);
+                break;
+            }
+            received += self.receive(now, id, at);
         }
+        done += received;
         // The messages that arrived may have ended a probe.
         done + self.send_due(now) + self.pinged(now)
     }

@@ -11,7 +11,7 @@ pub struct Limits {
     pub rate: u32,
     /// Maximum burst of frames accepted from a sender.
     pub burst: u32,
-    /// Maximum frames received from a socket per turn.
+    /// Maximum frames received from a socket, or from a queue pair, per turn; a turn ends after as many.
     pub turn: usize,
     /// Maximum number of queued events; beyond it, nothing is received.
     pub events: usize,
