@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use doorbell_inet::NicAddress;
 
@@ -166,6 +167,38 @@ fn the_file_of_addresses_is_used_and_nothing_else() {
         .collect();
     assert_eq!(names, ["d", "a", "b"]);
     assert_eq!(found.unmatched, entries[2..3]);
+}
+
+#[test]
+fn a_port_of_infiniband_without_an_interface_is_followed() {
+    let root = tempfile::tempdir().unwrap();
+    let of_root = || Sources {
+        sys: root.path().to_owned(),
+        ..Sources::of_system(Vec::new())
+    };
+    assert!(!infiniband::has_port(root.path()));
+    tree(root.path());
+    fs::remove_dir_all(root.path().join("class/net")).unwrap();
+    assert!(infiniband::has_port(root.path()));
+    let mut watch = HostWatch::new(of_root()).unwrap();
+    let lids = |found: &HostInventory| -> Vec<u16> {
+        let ports = found.endpoints.iter().filter(|end| end.link == Link::InfiniBand);
+        ports.map(|end| end.lid).collect()
+    };
+    assert_eq!(lids(watch.found()), [5, 5]);
+    let lid = root.path().join("class/infiniband/mlx5_0/ports/1/lid");
+    fs::write(&lid, "0x9\n").unwrap();
+    watch.look_again();
+    assert_eq!(watch.poll().unwrap().map(lids), Some(vec![9, 9]));
+    // Without a notification, and without anybody that says so.
+    fs::write(&lid, "0xa\n").unwrap();
+    watch.pause = Duration::from_millis(10);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.unwrap().block_on(async {
+        let mut watch = watch.registered().unwrap();
+        HostWatch::changed(&mut watch).await.unwrap();
+        assert_eq!(lids(watch.get_ref().found()), [10, 10]);
+    });
 }
 
 #[test]

@@ -1,8 +1,13 @@
 //! Watches the endpoints of this host for changes.
 //!
 //! ```text
-//!   netlink: link, address, route  ──►  readable  ──►  scan(): everything again  ──►  reported if it differs
+//!   netlink: link, address, route   ──►  readable  ───┐
+//!   a queue pair's port has changed ──►  look_again ──┼──►  scan(): everything again  ──►  reported if it
+//!   each 5 s, with InfiniBand       ──────────────────┘                                    differs
 //! ```
+//!
+//! The kernel sends no notification about a port of InfiniBand without an interface over it. So a host with
+//! such a port is scanned at intervals, and when a queue pair reports that its port may have changed.
 //!
 //! The content of a notification is ignored, so that none need be received: after an overflow of the socket
 //! (ENOBUFS), the next scan sees everything, as every scan does.
@@ -14,13 +19,15 @@ use std::time::Duration;
 use doorbell_inet::NicMonitor;
 use tokio::io::unix::AsyncFd;
 
-use super::{HostError, HostInventory, Sources, scan};
+use super::{HostError, HostInventory, Sources, infiniband, scan};
 use crate::register::registered;
 
 /// Notifications come in bursts: delay from the first one to the scan.
 const SWARM: Duration = Duration::from_millis(5);
 /// Delay before a scan that failed is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How often a host with ports of InfiniBand is scanned.
+const PORTS: Duration = Duration::from_secs(5);
 
 /// Watches the endpoints of this host.
 #[derive(Debug)]
@@ -28,8 +35,11 @@ pub struct HostWatch {
     news: NicMonitor,
     sources: Sources,
     last: HostInventory,
-    /// Whether a scan is due although no notification waits: the last one failed, or the sources changed.
+    /// Whether a scan is due although no notification waits: the last one failed, the sources changed, or the
+    /// kernel does not report what may have changed.
     behind: bool,
+    /// How often a host with ports of InfiniBand is scanned.
+    pub(super) pause: Duration,
 }
 
 impl HostWatch {
@@ -46,6 +56,7 @@ impl HostWatch {
             sources,
             last,
             behind: false,
+            pause: PORTS,
         })
     }
 
@@ -58,6 +69,12 @@ impl HostWatch {
     /// Replaces the sources, after `ibacm_addr.cfg` changed. The next scan reports a difference as a change.
     pub fn rename(&mut self, sources: Sources) {
         self.sources = sources;
+        self.behind = true;
+    }
+
+    /// Has the next [`poll`](Self::poll) scan although no notification waits: something may have changed that
+    /// the kernel does not report.
+    pub fn look_again(&mut self) {
         self.behind = true;
     }
 
@@ -93,6 +110,15 @@ impl HostWatch {
         loop {
             if watch.get_ref().behind {
                 tokio::time::sleep(AGAIN).await;
+            } else if infiniband::has_port(&watch.get_ref().sources.sys) {
+                let pause = watch.get_ref().pause;
+                match tokio::time::timeout(pause, watch.readable_mut()).await {
+                    Ok(readable) => {
+                        readable?.clear_ready();
+                        tokio::time::sleep(SWARM).await;
+                    }
+                    Err(_) => watch.get_mut().look_again(),
+                }
             } else {
                 watch.readable_mut().await?.clear_ready();
                 tokio::time::sleep(SWARM).await;

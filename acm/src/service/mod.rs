@@ -256,7 +256,7 @@ impl Service {
         let key = settings.key.as_ref().map(Key::of_job);
         let log = Log::new(tell, warnings);
         let state = State::new(config, key, found, server.served(), log)?;
-        spawn_local(watchers::host(host, renames, post.clone()));
+        spawn_local(watchers::host(host, renames, state.look(), post.clone()));
         spawn_local(watchers::files(files, watching, renamed, post.clone()));
         let door = UnixListener::from_std(door).map_err(ServiceError::Runtime)?;
         spawn_local(listener::serve(door, post.clone()));

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::time::Time;
+use tokio::sync::Notify;
 
 use super::ServiceError;
 use super::config::ServiceConfig;
@@ -125,6 +126,9 @@ pub(super) struct State {
     pub(super) again: Again,
     /// The last failure of the carrier.
     pub(super) trouble: Option<String>,
+    /// Notified when the interfaces of this host are to be looked at: ports of InfiniBand change without a
+    /// notification of the kernel.
+    look: Rc<Notify>,
     served: Arc<ServerCounters>,
 }
 
@@ -214,6 +218,7 @@ impl State {
             unserved: BTreeMap::new(),
             again: Again::default(),
             trouble: None,
+            look: Rc::default(),
             served,
         };
         state.host_is(here);
@@ -254,6 +259,11 @@ impl State {
 
     pub(super) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
+    }
+
+    /// Returns what is notified when the interfaces of this host are to be looked at.
+    pub(super) fn look(&self) -> Rc<Notify> {
+        Rc::clone(&self.look)
     }
 
     /// Returns all warnings about files and the command line.
@@ -545,7 +555,11 @@ impl State {
                     self.resolver.probed(now, id, outbound::probed(&result));
                 }
             }
-            Event::Renew { endpoint } => self.join_again(EndpointId(endpoint.0)),
+            Event::Renew { endpoint } => {
+                // Its LID may be another one. If so, the endpoint is served as it is then, and joins again.
+                self.look.notify_one();
+                self.join_again(EndpointId(endpoint.0));
+            }
             Event::Failed { endpoint, error } => {
                 self.carrier.get_mut().end(endpoint);
                 self.lost(EndpointId(endpoint.0), error.to_string());

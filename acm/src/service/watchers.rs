@@ -4,11 +4,12 @@
 //! effect.
 
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::io::unix::AsyncFd;
 use tokio::select;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep;
 
 use super::actor::Message;
@@ -55,8 +56,14 @@ impl Files {
     }
 }
 
-/// Sends this host's interfaces to the service whenever they change.
-pub(super) async fn host(host: HostWatch, mut renames: watch::Receiver<Vec<AddressEntry>>, post: Post) {
+/// Sends this host's interfaces to the service whenever they change. They are looked at again whenever
+/// `again` is notified.
+pub(super) async fn host(
+    host: HostWatch,
+    mut renames: watch::Receiver<Vec<AddressEntry>>,
+    again: Rc<Notify>,
+    post: Post,
+) {
     let mut host = match host.registered() {
         Ok(host) => host,
         Err(error) => {
@@ -74,6 +81,12 @@ pub(super) async fn host(host: HostWatch, mut renames: watch::Receiver<Vec<Addre
                     let what = format!("changes of interfaces and addresses go unnoticed ({error})");
                     let _ = post.send(Message::Error(what));
                     sleep(AGAIN).await;
+                    continue;
+                }
+            }
+            () = again.notified() => {
+                host.get_mut().look_again();
+                if !matches!(host.get_mut().poll(), Ok(Some(_))) {
                     continue;
                 }
             }

@@ -231,6 +231,13 @@ fn in_a_subnet_groups_are_joined_left_and_joined_anew() {
             .try_into()
             .unwrap();
         assert_eq!((lid, a.subnet.borrow().joined), (0xc005, 1));
+        // What the port has become is looked at whenever that may have changed.
+        let look = a.state.look();
+        let is_looked_at = || {
+            let mut looked = std::pin::pin!(look.notified());
+            looked.as_mut().enable()
+        };
+        assert!(!is_looked_at());
         // The manager requires it; there is another manager; each time the group has another LID.
         for (joined, renewed) in [(2, "required"), (3, "another manager")] {
             a.subnet.borrow_mut().lid = 0xc100 + joined;
@@ -243,6 +250,7 @@ fn in_a_subnet_groups_are_joined_left_and_joined_anew() {
                 groups(&network) == BTreeMap::from([(group, 0xc100 + joined)])
             });
             assert_eq!(a.subnet.borrow().joined, usize::from(joined));
+            assert_eq!(is_looked_at(), renewed == "required");
         }
         // A manager that does not answer takes nothing away: queries still go to the group.
         a.subnet.borrow_mut().is_silent = true;
