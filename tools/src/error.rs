@@ -142,6 +142,7 @@ impl ToolError {
                 Exit::of_named_file(source)
             }
             Self::AcmService(ServiceError::Carrier(CarrierError::NoTags)) => Exit::Usage,
+            Self::AcmService(ServiceError::NoneServed { .. }) => Exit::Rail,
             Self::AcmService(_)
             | Self::AcmWatch(_)
             | Self::Model(_)

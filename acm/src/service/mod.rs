@@ -117,6 +117,19 @@ pub enum ServiceError {
         advice = doorbell_fabric::error::advice(.0).unwrap_or("check `ulimit -n`")
     )]
     Runtime(#[source] io::Error),
+    /// No endpoint that is to be served can be.
+    #[error(
+        "no message can be exchanged with other services: {device} is not served: {why}{}",
+        and_others(*others)
+    )]
+    NoneServed {
+        /// The device of the first endpoint.
+        device: String,
+        /// Why it cannot be served, and what to do.
+        why: String,
+        /// How many more cannot be.
+        others: usize,
+    },
     /// Another service holds the lock file.
     #[error(
         "another service holds the lock file `{}`{}: stop it first, or name another lock_file in ibacm_opts.cfg",
@@ -146,6 +159,13 @@ fn by(holder: Option<u32>) -> String {
     holder.map_or_else(String::new, |pid| format!(" (process {pid})"))
 }
 
+fn and_others(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        count => format!(" (and {count} more)"),
+    }
+}
+
 /// Receives the service's log lines.
 pub type LogSink = Box<dyn Fn(&str) + Send>;
 
@@ -159,6 +179,7 @@ pub struct Service {
     warnings: Vec<String>,
     lock: Option<Lock>,
     tell: LogSink,
+    ready: Box<dyn FnOnce() + Send>,
 }
 
 impl Service {
@@ -188,6 +209,7 @@ impl Service {
             warnings,
             lock,
             tell: Box::new(|_| {}),
+            ready: Box::new(|| {}),
         })
     }
 
@@ -224,11 +246,19 @@ impl Service {
         self
     }
 
+    /// Sets what is called once it is known that the service runs: its endpoints are served, or some of them.
+    #[must_use]
+    pub fn when_ready(mut self, ready: impl FnOnce() + Send + 'static) -> Self {
+        self.ready = Box::new(ready);
+        self
+    }
+
     /// Runs until `stop` is true or its sender is gone, in a runtime of its own; then removes the files it
     /// made.
     ///
     /// # Errors
-    /// [`ServiceError`], when a listener, the carrier or the runtime fails.
+    /// [`ServiceError`], when a listener, the carrier or the runtime fails, or none of the endpoints that are
+    /// to be served can be.
     pub fn run(self, stop: watch::Receiver<bool>) -> Result<(), ServiceError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(ServiceError::Runtime)?;
@@ -245,6 +275,7 @@ impl Service {
             warnings,
             lock,
             tell,
+            ready,
         } = self;
         let (post, messages) = mpsc::unbounded_channel();
         let files = Files::new(settings.folder, settings.interfaces);
@@ -256,6 +287,8 @@ impl Service {
         let key = settings.key.as_ref().map(Key::of_job);
         let log = Log::new(tell, warnings);
         let state = State::new(config, key, found, server.served(), log)?;
+        state.must_serve_any()?;
+        ready();
         spawn_local(watchers::host(host, renames, state.look(), post.clone()));
         spawn_local(watchers::files(files, watching, renamed, post.clone()));
         let door = UnixListener::from_std(door).map_err(ServiceError::Runtime)?;

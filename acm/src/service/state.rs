@@ -21,7 +21,7 @@ use super::peers::{PeerAddr, Peers};
 use crate::address::{Address, Gid, is_of_a_link};
 use crate::carrier::{self, Carrier, Event, Key, UdCarrier, UdpCarrier};
 use crate::config::{CarrierKind, Options, Preload, Warnings};
-use crate::endpoint::Link;
+use crate::endpoint::{Endpoint, Link};
 use crate::host::{HostInventory, source_for};
 use crate::path::Path;
 use crate::query::{Answer, Found, Question};
@@ -122,6 +122,8 @@ pub(super) struct State {
     pub(super) groups: BTreeMap<EndpointId, BTreeSet<Gid>>,
     /// Why the carrier does not serve an endpoint.
     pub(super) unserved: BTreeMap<EndpointId, String>,
+    /// The endpoints that were reported as not served, by the names of their devices and the reasons.
+    reported: BTreeMap<EndpointId, (String, String)>,
     /// When the endpoints that are not served are retried.
     pub(super) again: Again,
     /// The last failure of the carrier.
@@ -216,6 +218,7 @@ impl State {
             probes: HashMap::new(),
             groups: BTreeMap::new(),
             unserved: BTreeMap::new(),
+            reported: BTreeMap::new(),
             again: Again::default(),
             trouble: None,
             look: Rc::default(),
@@ -224,7 +227,57 @@ impl State {
         state.host_is(here);
         state.load();
         state.warn(false);
+        state.report_unserved();
         Ok(state)
+    }
+
+    /// Logs which endpoints that are to be served are not, with the reason, and which are served again; each
+    /// once.
+    fn report_unserved(&mut self) {
+        let unserved = self.unserved.iter().filter_map(|(id, why)| {
+            let own = self.resolver.endpoint(*id)?;
+            let is_wanted = self.is_to_be_served(own);
+            is_wanted.then(|| (*id, (own.device.clone(), why.clone())))
+        });
+        let unserved: BTreeMap<_, _> = unserved.collect();
+        if unserved == self.reported {
+            return;
+        }
+        for (id, found) in &unserved {
+            if self.reported.get(id) != Some(found) {
+                self.log.log(&format!("{} is not served: {}", found.0, found.1));
+            }
+        }
+        let is_there = |id: &EndpointId| self.resolver.endpoint(*id).is_some();
+        for (id, (device, _)) in &self.reported {
+            if !unserved.contains_key(id) && is_there(id) {
+                self.log.log(&format!("{device} is served now"));
+            }
+        }
+        self.reported = unserved;
+    }
+
+    /// Whether an endpoint is beyond the loopback, and the configuration has it be served.
+    fn is_to_be_served(&self, own: &Endpoint) -> bool {
+        own.link != Link::Loopback && self.config.options.doorbell_interfaces.serve(own)
+    }
+
+    /// Fails if this host has endpoints that are to be served, and the system or the configuration lets none
+    /// of them be.
+    pub(super) fn must_serve_any(&self) -> Result<(), ServiceError> {
+        let each = self.resolver.endpoints();
+        let all = each.filter(|(_, own)| self.is_to_be_served(own)).count();
+        if all == 0 || all > self.reported.len() {
+            return Ok(());
+        }
+        let Some((device, why)) = self.reported.values().next() else {
+            return Ok(());
+        };
+        Err(ServiceError::NoneServed {
+            device: device.clone(),
+            why: why.clone(),
+            others: all - 1,
+        })
     }
 
     pub(super) fn resolver(&self) -> &Resolver {
@@ -527,6 +580,7 @@ impl State {
         // To serve endpoints may have taken long.
         self.resolver.tick(self.now());
         self.act();
+        self.report_unserved();
         more
     }
 

@@ -4,8 +4,8 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use doorbell::oob::JobKey;
@@ -79,8 +79,9 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, ToolError> {
         authenticated: settings.key.is_some(),
         warnings,
     };
-    console::print(&begins(&ready, args.json))?;
+    let begun = begins(&ready, args.json);
     let (stop, stopped) = watch::channel(false);
+    let unsaid = Arc::clone(&interrupted);
     let until = args
         .seconds
         .map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
@@ -91,12 +92,20 @@ pub(super) fn serve(args: &ServeArgs) -> Result<ExitCode, ToolError> {
             what: "start a thread that waits for signals",
             source,
         })?;
-    tell_system();
     let service = service.telling(Box::new(move |line| log.say(line)));
+    let (said, is_said) = mpsc::channel();
+    let service = service.when_ready(move || {
+        let printed = console::print(&begun);
+        unsaid.fetch_or(printed.is_err(), Ordering::Relaxed);
+        let _ = said.send(printed);
+        tell_system();
+    });
     let ended = service.run(stopped).map_err(acm);
     // It ends once the service has ended.
     let _ = waiting.join();
-    ended.map(|()| Exit::Done.into())
+    ended?;
+    is_said.try_recv().unwrap_or(Ok(()))?;
+    Ok(Exit::Done.into())
 }
 
 /// Waits until a signal comes, the time is over, or the output has no reader.

@@ -62,6 +62,7 @@ impl Line for GrantingLine {
 
 struct Host {
     state: State,
+    log: std::sync::mpsc::Receiver<String>,
     subnet: Rc<RefCell<Granting>>,
 }
 
@@ -95,7 +96,8 @@ impl Host {
         config.options.doorbell_interfaces = Interfaces::All;
         config.options.route_prot = route_prot;
         config.options.timeout = Duration::from_millis(300);
-        let log = Log::new(Box::new(|_| {}), Vec::new());
+        let (tell, said) = std::sync::mpsc::channel();
+        let log = Log::new(Box::new(move |line| drop(tell.send(line.to_owned()))), Vec::new());
         let served = Arc::new(ServerCounters::default());
         let mut state = State::new(config, None, HostInventory::default(), served, log).unwrap();
         state.carrier = registered(AnyCarrier(carrier)).unwrap();
@@ -114,7 +116,16 @@ impl Host {
             endpoints: vec![own],
             ..HostInventory::default()
         });
-        Self { state, subnet }
+        Self {
+            state,
+            log: said,
+            subnet,
+        }
+    }
+
+    /// The lines of the log since the last call.
+    fn said(&self) -> Vec<String> {
+        self.log.try_iter().collect()
     }
 
     /// The entry that this service has for an address.
@@ -287,11 +298,30 @@ fn what_the_system_refuses_is_shown_and_tried_again() {
             0,
             "without a queue pair there is nothing to join"
         );
+        a.state.turn();
+        assert_eq!(a.said(), ["a is not served: CAP_NET_RAW is missing"]);
+        let refused = a.state.must_serve_any().unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "no message can be exchanged with other services: a is not served: CAP_NET_RAW is missing"
+        );
+        network.borrow_mut().refuses = Some("no memory is left".to_owned());
+        a.state.serve_endpoints();
+        for _ in 0..3 {
+            a.state.turn();
+        }
+        assert_eq!(
+            a.said(),
+            ["a is not served: no memory is left"],
+            "it is another reason"
+        );
         network.borrow_mut().refuses = None;
         until("it is served", &mut [&mut a], |hosts| {
             let network = network.borrow();
             hosts[0].state.unserved().is_empty() && network.nodes.values().any(|node| node.groups.len() == 2)
         });
+        assert_eq!(a.said(), ["a is served now"]);
+        assert!(a.state.must_serve_any().is_ok());
         // Its device fails: another queue pair is in both groups.
         network.borrow_mut().raise("a", MadEvent::Gone);
         until("it is served again", &mut [&mut a], |_| {

@@ -172,6 +172,30 @@ fn a_service_that_stands_still_is_left_in_time() {
 }
 
 #[test]
+fn a_service_that_can_serve_nothing_ends_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let test = "doorbell::it::acm::words::a_service_that_can_serve_nothing_ends_with_the_reason";
+    let Some(lab) = doorbell_testing::netns::Lab::pair(test, 1500) else {
+        return;
+    };
+    fs::write(folder.path().join("ibacm_opts.cfg"), "doorbell_carrier ud\n").unwrap();
+    let words = ["--nic", "v0", "--seconds", "20"];
+    let out = finish(serve(Some(lab.name(0)), folder.path(), &words));
+    assert_eq!(out.status.code(), Some(3), "{out:?}");
+    assert!(out.stdout.is_empty(), "{out:?}");
+    let said = String::from_utf8_lossy(&out.stderr);
+    let reason = "v0 is not served: no RDMA device stands on the interface v0; `rdma link` lists them";
+    assert!(said.starts_with(&format!("doorbell: {reason}")), "{said}");
+    assert!(
+        said.contains("no message can be exchanged with other services"),
+        "{said}"
+    );
+    // On the loopback alone there is nothing to serve.
+    let out = finish(serve(Some(lab.name(0)), folder.path(), &["--seconds", "0.1"]));
+    assert!(out.status.success(), "{out:?}");
+}
+
+#[test]
 fn what_is_not_served_sends_nothing_and_joins_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let test = "doorbell::it::acm::words::what_is_not_served_sends_nothing_and_joins_nothing";
