@@ -9,7 +9,7 @@ use clap::Args;
 use doorbell::Config;
 use doorbell_bench::report::{printable, wrap};
 use doorbell_fabric::counters::{NO_RANK, Reader, Snapshot, find};
-use doorbell_fabric::discover::{Candidate, Discovery, Outcome, Verdict};
+use doorbell_fabric::discover::{Candidate, Discovery, Fact, Outcome, Verdict};
 use doorbell_fabric::error::Exit;
 use serde::Serialize;
 
@@ -104,7 +104,7 @@ pub(crate) fn info(args: &InfoArgs) -> Result<ExitCode, ToolError> {
         (true, true) => config.to_json() + "\n",
         (true, false) => settings(&config),
         (false, json) => {
-            let found = with_pairs(doorbell::discover(&config), &running());
+            let found = with_pairs(doorbell::discover(&config), &running(), json);
             let launcher = Launcher::of(&config);
             let libfabric = Listing::of(&Places::here());
             if json {
@@ -118,8 +118,10 @@ pub(crate) fn info(args: &InfoArgs) -> Result<ExitCode, ToolError> {
     Ok(Exit::Done.into())
 }
 
-/// Pairs of GIDs that are shown of each rail, at most.
-const PAIRS: usize = 16;
+/// Pairs of GIDs that people are shown of each rail, at most.
+const PAIRS: usize = 4;
+/// Properties of one name that people are shown of each rail, at most: a port may have many GIDs.
+const ALIKE: usize = 2;
 
 /// The counter files of the ranks that run here.
 fn running() -> Vec<Snapshot> {
@@ -128,15 +130,17 @@ fn running() -> Vec<Snapshot> {
 }
 
 /// Adds to each rail over an RDMA port the pairs of GIDs that running ranks use over it, each with the reason
-/// that every pair before it lost.
-fn with_pairs(mut found: Discovery, running: &[Snapshot]) -> Discovery {
-    let pairs: Vec<(String, String)> = running.iter().flat_map(pairs_of).collect();
+/// that pairs before it lost: all of them, or the best few.
+fn with_pairs(mut found: Discovery, running: &[Snapshot], all: bool) -> Discovery {
+    let pairs = running.iter().flat_map(|snapshot| pairs_of(snapshot, all));
+    let pairs: Vec<(String, String)> = pairs.collect();
+    let most = if all { usize::MAX } else { PAIRS };
     for kind in &mut found.kinds {
         for candidate in &mut kind.candidates {
             let own = pairs.iter().filter(|(rail, _)| rail == candidate.rail.as_str());
             let count = own.clone().count();
-            let facts = own.take(PAIRS).map(|(_, text)| text.clone());
-            let more = (count > PAIRS).then(|| format!("and {} more", count - PAIRS));
+            let facts = own.take(most).map(|(_, text)| text.clone());
+            let more = (count > most).then(|| format!("and {} more", count - most));
             let facts: Vec<String> = facts.chain(more).collect();
             for text in facts {
                 *candidate = candidate.clone().fact("gid-pair", text);
@@ -147,7 +151,7 @@ fn with_pairs(mut found: Discovery, running: &[Snapshot]) -> Discovery {
 }
 
 /// The rails of a running rank with the pair of GIDs that each uses to a peer.
-fn pairs_of(snapshot: &Snapshot) -> Vec<(String, String)> {
+fn pairs_of(snapshot: &Snapshot, all: bool) -> Vec<(String, String)> {
     let from = match snapshot.rank {
         NO_RANK => format!("process {}", snapshot.process),
         rank => format!("rank {rank} (process {})", snapshot.process),
@@ -161,6 +165,7 @@ fn pairs_of(snapshot: &Snapshot) -> Vec<(String, String)> {
         let (peer, rails) = path.split_once('.')?;
         let (ours, theirs) = rails.split_once('/')?;
         let lines = crate::why::gids(snapshot, &format!("way.{path}"));
+        let lines = if all { lines } else { crate::why::few(lines) };
         Some((
             ours.to_owned(),
             format!(
@@ -200,12 +205,7 @@ fn rails(found: &Discovery, launcher: &Launcher) -> String {
     for report in &found.kinds {
         match &report.outcome {
             Outcome::Probed if report.candidates.is_empty() => {
-                line(
-                    &mut text,
-                    report.kind,
-                    "none",
-                    "its driver found nothing that it could use without being named",
-                );
+                line(&mut text, report.kind, "none", nothing(report.kind));
             }
             Outcome::Probed => {}
             Outcome::Failed { reason, remedy } => {
@@ -291,26 +291,54 @@ fn line(text: &mut String, width: usize, [rail, verdict, why]: [&str; 3]) {
     }
 }
 
+/// Why a driver lists nothing.
+fn nothing(kind: &str) -> &'static str {
+    match kind {
+        "verbs" => {
+            "this machine has no RDMA device that programs can drive; the port of one is named as \
+             `--rail verbs:mlx5_0:1`, and `rdma link` lists those of the kernel"
+        }
+        _ => "its driver found nothing that it could use without being named",
+    }
+}
+
+/// The properties of a rail, of those that have one name the first, and how many more there are.
+fn facts(candidate: &Candidate) -> Vec<String> {
+    let mut shown = Vec::new();
+    for (at, fact) in candidate.facts.iter().enumerate() {
+        let alike = |facts: &[Fact]| facts.iter().filter(|other| other.name == fact.name).count();
+        match alike(&candidate.facts[..at]) {
+            before if fact.name == "gid-pair" || before < ALIKE => {
+                shown.push(format!("{}: {}", fact.name, fact.value));
+            }
+            ALIKE => {
+                let more = alike(&candidate.facts) - ALIKE;
+                shown.push(format!("{}: and {more} more, which `--json` lists", fact.name));
+            }
+            _ => {}
+        }
+    }
+    shown
+}
+
 fn judged(candidate: &Candidate) -> (&'static str, String) {
     match &candidate.verdict {
         Verdict::Rejected { reason, remedy } => ("rejected", format!("{reason}; {remedy}")),
         Verdict::Usable => {
-            let mut facts: Vec<String> = Vec::new();
+            let mut shown: Vec<String> = Vec::new();
             if let Some(capabilities) = &candidate.capabilities {
                 let limits = &capabilities.limits;
-                facts.push(format!("eager up to {} B", limits.eager));
-                facts.push(format!("about {} ns", capabilities.estimate.latency_ns));
+                shown.push(format!("eager up to {} B", limits.eager));
+                shown.push(format!("about {} ns", capabilities.estimate.latency_ns));
             }
-            facts.extend(
-                candidate
-                    .facts
-                    .iter()
-                    .map(|fact| format!("{}: {}", fact.name, fact.value)),
-            );
             if let Some(reason) = &candidate.only_named {
-                facts.push(format!("only when named: {reason}"));
+                shown.push(format!(
+                    "used when it is named, as `--rail {}` ({reason})",
+                    candidate.rail
+                ));
             }
-            ("usable", facts.join(", "))
+            shown.extend(facts(candidate));
+            ("usable", shown.join(", "))
         }
     }
 }
@@ -370,8 +398,9 @@ mod tests {
         };
         let read = || Reader::open(file.path()).unwrap().read().unwrap();
         let all: Vec<Snapshot> = std::iter::repeat_with(read).take(20).collect();
-        let found = with_pairs(found, &all);
-        let facts = |at: usize| -> Vec<String> {
+        let people = with_pairs(found.clone(), &all, false);
+        let found = with_pairs(found, &all, true);
+        let facts = |found: &Discovery, at: usize| -> Vec<String> {
             let facts = found.kinds[0].candidates[at].facts.iter();
             facts
                 .filter(|fact| fact.name == "gid-pair")
@@ -379,7 +408,7 @@ mod tests {
                 .collect()
         };
         assert_eq!(
-            facts(0)[0],
+            facts(&found, 0)[0],
             format!(
                 "rank 0 (process {}) to 1 over verbs:b:1: {}; {}",
                 std::process::id(),
@@ -387,7 +416,41 @@ mod tests {
                 lines[1]
             )
         );
-        assert_eq!((facts(0).len(), facts(0)[16].as_str()), (17, "and 4 more"));
-        assert!(facts(1).is_empty());
+        assert_eq!(facts(&found, 0).len(), 20);
+        let people = facts(&people, 0);
+        assert_eq!((people.len(), people[PAIRS].as_str()), (PAIRS + 1, "and 16 more"));
+        assert!(facts(&found, 1).is_empty());
+    }
+
+    #[test]
+    fn a_row_of_a_port_says_how_to_name_it_and_is_not_a_table() {
+        let mut port = Candidate::rejected("verbs:a:1".parse().unwrap(), "", "")
+            .only_when_named("an open rail can be reached by its network")
+            .fact("state", "ACTIVE");
+        for index in 0..36 {
+            port = port.fact("gid", index);
+        }
+        port.verdict = Verdict::Usable;
+        let (verdict, shown) = judged(&port);
+        assert_eq!(verdict, "usable");
+        let named =
+            "used when it is named, as `--rail verbs:a:1` (an open rail can be reached by its network)";
+        assert!(
+            shown.contains(named) && shown.contains("state: ACTIVE"),
+            "{shown}"
+        );
+        let end = "gid: 0, gid: 1, gid: and 34 more, which `--json` lists";
+        assert!(shown.ends_with(end), "{shown}");
+        let none = Discovery {
+            kinds: vec![Report {
+                kind: "verbs",
+                outcome: Outcome::Probed,
+                candidates: Vec::new(),
+            }],
+        };
+        let launcher = Launcher::of(&Config::default());
+        let shown = rails(&none, &launcher);
+        assert!(shown.contains("this machine has no RDMA device"), "{shown}");
+        assert!(!shown.contains("without being named"), "{shown}");
     }
 }

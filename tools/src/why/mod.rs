@@ -11,7 +11,7 @@ mod host;
 mod rank;
 mod table;
 
-pub(crate) use rank::gids;
+pub(crate) use rank::{few, gids};
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -85,6 +85,16 @@ fn ways_to(snapshot: &Snapshot, peer: Peer) -> Vec<Row> {
     ways.chain(others).collect()
 }
 
+/// Texts of a path about its pair of GIDs that people are shown: the best, and how many more there are.
+const FEW: usize = 4;
+
+/// The first of these texts, with the number of the others; `--json` has all of them.
+pub(crate) fn few(texts: Vec<String>) -> Vec<String> {
+    let more = texts.len().saturating_sub(FEW);
+    let count = (more > 0).then(|| format!("and {more} more that are not used: `--json` lists them"));
+    texts.into_iter().take(FEW).chain(count).collect()
+}
+
 /// The texts of a path about its pair of GIDs.
 pub(crate) fn gids(snapshot: &Snapshot, path: &str) -> Vec<String> {
     let text = |at: usize| match snapshot.value(&format!("{path}.gids.{at}")) {

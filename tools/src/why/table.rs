@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use doorbell_bench::report::wrap;
 
-use super::{Row, Why};
+use super::{Row, Why, few};
 
 const HEADINGS: [&str; 5] = ["rail", "verdict", "pair", "latency", "reason"];
 /// Where a reason begins that has a line of its own.
@@ -55,12 +55,13 @@ pub(super) fn table(why: &Why, width: usize) -> String {
     text
 }
 
-/// What a path over RDMA ports has below its row: its pair of GIDs, and why others are not used.
+/// What a path over RDMA ports has below its row: its pair of GIDs, and why others are not used, the best
+/// first.
 fn gids(row: &Row) -> impl Iterator<Item = [String; 5]> {
-    row.gids.iter().enumerate().map(|(at, line)| {
+    few(row.gids.clone()).into_iter().enumerate().map(|(at, line)| {
         let text = match at {
             0 => format!("GIDs: {line}"),
-            _ => line.clone(),
+            _ => line,
         };
         [String::new(), String::new(), String::new(), String::new(), text]
     })
@@ -183,6 +184,26 @@ latency: half a round trip; m of messages, a of acknowledgements, e estimated
         let json = serde_json::to_value(&why).unwrap();
         assert_eq!(json["from"][0]["rails"][0]["gids"].as_array().unwrap().len(), 2);
         assert!(json["from"][0]["rails"][1].get("gids").is_none());
+    }
+
+    #[test]
+    fn of_many_pairs_of_gids_the_best_are_shown_and_all_are_in_the_json() {
+        let mut why = sample();
+        let line = |number| format!("not 10.1.0.{number} with fe80::9: they are of different families");
+        let none = "none: no two GIDs are of one kind and family".to_owned();
+        why.from[0].rails[0].gids = std::iter::once(none).chain((0..36).map(line)).collect();
+        let shown = table(&why, usize::MAX);
+        assert_eq!(shown.matches("they are of different families").count(), 3);
+        assert!(
+            shown.contains("GIDs: none: no two") && shown.contains(&line(2)),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("and 33 more that are not used: `--json` lists them"),
+            "{shown}"
+        );
+        let json = serde_json::to_value(&why).unwrap();
+        assert_eq!(json["from"][0]["rails"][0]["gids"].as_array().unwrap().len(), 37);
     }
 
     #[test]
