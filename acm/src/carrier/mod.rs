@@ -241,6 +241,12 @@ fn random(to: &mut [u8]) -> Result<(), CarrierError> {
     getrandom::fill(to).map_err(|error| CarrierError::Random(error.to_string()))
 }
 
+fn must_be_group(gid: Gid) -> Result<(), CarrierError> {
+    groups::is_group(gid)
+        .then_some(())
+        .ok_or(CarrierError::NoGroup(gid))
+}
+
 /// Returns what a turn goes through, in order from `first` on, and then from the beginning: what one endpoint
 /// has much of is not always before the others.
 fn from_on<T: Ord>(first: T, mut all: Vec<T>) -> Vec<T> {

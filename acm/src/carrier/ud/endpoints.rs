@@ -95,15 +95,6 @@ fn is_like(one: &Endpoint, other: &Endpoint) -> bool {
 }
 
 impl<Q: QueuePair> UdCarrier<Q> {
-    /// Returns the families in which messages are sent on Ethernet.
-    pub(super) fn families(&self) -> Vec<Family> {
-        let each = [(self.settings.ipv4, Family::V4), (self.settings.ipv6, Family::V6)];
-        each.into_iter()
-            .filter(|(used, _)| *used)
-            .map(|(_, family)| family)
-            .collect()
-    }
-
     /// Serves an endpoint. One that is served already keeps its queue pair while its port and partition stay;
     /// a changed GID or LID calls for its groups to be joined again.
     pub(super) fn serve(&mut self, id: EndpointId, endpoint: &Endpoint) -> Result<(), CarrierError> {
@@ -113,10 +104,7 @@ impl<Q: QueuePair> UdCarrier<Q> {
         {
             let has_moved = (end.endpoint.gid, end.endpoint.lid) != (endpoint.gid, endpoint.lid);
             end.endpoint = endpoint.clone();
-            let families = self.families();
-            if let Some(end) = self.ends.get_mut(&id) {
-                end.join_missing(&families);
-            }
+            end.join_missing(&self.settings.families().collect::<Vec<_>>());
             if has_moved {
                 self.events.push_back(Event::Renew { endpoint: id });
             }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
@@ -15,6 +16,7 @@ use crate::address::Gid;
 use crate::carrier::Settings;
 use crate::config::{Interfaces, Options};
 use crate::endpoint::{Endpoint, Link};
+use crate::resolver::tests::endpoint;
 
 /// A queue pair of the network.
 #[derive(Default)]
@@ -206,6 +208,29 @@ impl AsFd for FakePair {
 impl Drop for FakePair {
     fn drop(&mut self) {
         self.with(|node| node.is_closed = true);
+    }
+}
+
+/// An endpoint of Ethernet on the loopback interface, whose groups this process may join.
+pub(crate) fn roce(device: &str, n: u8) -> Endpoint {
+    let ip = IpAddr::from([10, 0, 0, n]);
+    Endpoint {
+        device: device.to_owned(),
+        interface: 1,
+        addresses: vec![ip.into()],
+        ..endpoint("n", n)
+    }
+}
+
+/// An endpoint of InfiniBand, with an address and without an interface.
+pub(crate) fn infiniband(device: &str, n: u8) -> Endpoint {
+    Endpoint {
+        link: Link::InfiniBand,
+        gid: format!("fe80::{n}").parse().expect("it is a GID"),
+        lid: n.into(),
+        interface: 0,
+        networks: Vec::new(),
+        ..roce(device, n)
     }
 }
 

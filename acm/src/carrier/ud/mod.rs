@@ -48,7 +48,7 @@ use super::rate_limit::RateLimiter;
 use super::replay::Family;
 use super::{
     Carrier, CarrierError, Counters, EndpointId, Event, Mad, Peer, ProbeId, Settings, SubnetGroup, from_on,
-    system, watch,
+    must_be_group, system, watch,
 };
 use crate::address::Gid;
 use crate::endpoint::{Endpoint, Link};
@@ -362,7 +362,7 @@ impl<Q: QueuePair> Carrier for UdCarrier<Q> {
 
     fn lacks(&self, id: EndpointId) -> usize {
         let Some(end) = self.ends.get(&id) else { return 0 };
-        end.lacks(&self.families())
+        end.lacks(&self.settings.families().collect::<Vec<_>>())
     }
 
     fn joins_by_subnet(&self, endpoint: &Endpoint) -> bool {
@@ -402,10 +402,8 @@ impl<Q: QueuePair> Carrier for UdCarrier<Q> {
         group: Gid,
         subnet: Option<SubnetGroup>,
     ) -> Result<(), CarrierError> {
-        if !is_group(group) {
-            return Err(CarrierError::NoGroup(group));
-        }
-        let families = self.families();
+        must_be_group(group)?;
+        let families: Vec<Family> = self.settings.families().collect();
         self.known(endpoint)?.join(group, subnet, &families)
     }
 
@@ -426,9 +424,7 @@ impl<Q: QueuePair> Carrier for UdCarrier<Q> {
         (group, from): (Gid, Gid),
         mad: &Mad,
     ) -> Result<(), CarrierError> {
-        if !is_group(group) {
-            return Err(CarrierError::NoGroup(group));
-        }
+        must_be_group(group)?;
         self.known(endpoint)?.multicast(now, group, from, mad)
     }
 

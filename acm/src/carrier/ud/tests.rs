@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::fake::{FakePair, Network, carrier, of};
+use super::fake::{FakePair, Network, carrier, infiniband, of, roce};
 use super::*;
 use crate::carrier::{MAD, ipv4_group};
 use crate::config::{Interfaces, Options};
@@ -11,36 +11,12 @@ use crate::endpoint::Network as Link6;
 use crate::mad::Group;
 use crate::path::Rate;
 use crate::resolver::Membership;
-use crate::resolver::tests::endpoint;
 
 const END: EndpointId = EndpointId(1);
 const NOW: Time = Time::from_nanos(1);
 
 fn group() -> Gid {
     "ff15:4001:ffff:3:400::".parse().unwrap()
-}
-
-/// An endpoint of Ethernet on the loopback interface, whose groups this process may join.
-fn roce(device: &str, n: u8) -> Endpoint {
-    let ip = std::net::IpAddr::from([10, 0, 0, n]);
-    Endpoint {
-        device: device.to_owned(),
-        interface: 1,
-        addresses: vec![ip.into()],
-        ..endpoint("n", n)
-    }
-}
-
-fn infiniband(device: &str, n: u8) -> Endpoint {
-    Endpoint {
-        device: device.to_owned(),
-        link: Link::InfiniBand,
-        gid: format!("fe80::{n}").parse().unwrap(),
-        lid: n.into(),
-        interface: 0,
-        networks: Vec::new(),
-        ..endpoint("n", n)
-    }
 }
 
 fn subnet(lid: u16) -> SubnetGroup {

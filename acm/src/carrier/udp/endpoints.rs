@@ -151,6 +151,7 @@ impl UdpCarrier {
     pub fn lacks(&self, id: EndpointId) -> usize {
         let Some(end) = self.ends.get(&id) else { return 0 };
         let wanted = self
+            .settings
             .families()
             .flat_map(|family| addresses(&end.endpoint, family));
         let unbound = wanted.filter(|ip| !end.senders().any(|socket| socket.own.ip() == *ip));
@@ -162,13 +163,6 @@ impl UdpCarrier {
         unbound.count() + missing.count()
     }
 
-    fn families(&self) -> impl Iterator<Item = Family> + use<> {
-        let each = [(self.settings.ipv4, Family::V4), (self.settings.ipv6, Family::V6)];
-        each.into_iter()
-            .filter(|(used, _)| *used)
-            .map(|(_, family)| family)
-    }
-
     /// Returns an endpoint with the sockets that it should have, reusing those of `old`.
     fn bound(
         &self,
@@ -177,7 +171,7 @@ impl UdpCarrier {
         mut old: Vec<Socket>,
     ) -> Result<ServedEndpoint, CarrierError> {
         let (mut sockets, mut failed) = (Vec::new(), None);
-        for family in self.families() {
+        for family in self.settings.families() {
             let mut stayed = false;
             for ip in addresses(endpoint, family) {
                 let is_there = |socket: &Socket| socket.group.is_none() && socket.own.ip() == ip;

@@ -32,13 +32,12 @@ use tokio::io::unix::AsyncFd;
 
 use super::filter::{Arrival, Filter, Reason};
 use super::frame::{Frame, Header, Kind, PROBE, PROBE_MAX, TAG, TOKEN};
-use super::groups::is_group;
 use super::ping::Pinger;
 use super::prober::{PROBES_MAX, ProbeFrame, Prober, STEM};
 use super::replay::Family;
 use super::{
     Carrier, CarrierError, EndpointId, Event, Mad, Peer, ProbeId, SubnetGroup, Trouble, from_on,
-    random, system, watch,
+    must_be_group, random, system, watch,
 };
 use crate::address::Gid;
 use crate::endpoint::Endpoint;
@@ -376,9 +375,7 @@ impl Carrier for UdpCarrier {
         group: Gid,
         _: Option<SubnetGroup>,
     ) -> Result<(), CarrierError> {
-        if !is_group(group) {
-            return Err(CarrierError::NoGroup(group));
-        }
+        must_be_group(group)?;
         let end = self.known(endpoint)?;
         let missing: Vec<Family> = end.families();
         let missing: Vec<Family> = missing.into_iter().filter(|of| !end.is_in(group, *of)).collect();
@@ -416,9 +413,7 @@ impl Carrier for UdpCarrier {
         (group, from): (Gid, Gid),
         mad: &Mad,
     ) -> Result<(), CarrierError> {
-        if !is_group(group) {
-            return Err(CarrierError::NoGroup(group));
-        }
+        must_be_group(group)?;
         let end = self.known(endpoint)?;
         let (interface, families) = (end.endpoint.interface, end.families());
         self.write(endpoint, Kind::Mad, from, group, mad, 0);

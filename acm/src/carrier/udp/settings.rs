@@ -2,6 +2,7 @@
 
 use super::super::filter::Dropped;
 use super::super::key::Key;
+use super::super::replay::Family;
 use crate::config::{Interfaces, Options};
 
 /// Bounds of the carrier's work and memory.
@@ -28,7 +29,7 @@ impl Default for Limits {
     }
 }
 
-/// The settings of the carrier over UDP.
+/// The settings of a carrier.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The port of the groups, the same on all hosts.
@@ -60,6 +61,14 @@ impl Settings {
             key,
             limits: Limits::default(),
         }
+    }
+
+    /// Returns the families in which messages are sent on Ethernet.
+    pub(in super::super) fn families(&self) -> impl Iterator<Item = Family> + use<> {
+        let each = [(self.ipv4, Family::V4), (self.ipv6, Family::V6)];
+        each.into_iter()
+            .filter(|(used, _)| *used)
+            .map(|(_, family)| family)
     }
 }
 

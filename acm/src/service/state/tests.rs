@@ -9,12 +9,11 @@ use doorbell_verbs::subnet::{Answer as SubnetAnswer, Reply as SubnetReply, Reque
 
 use super::super::snapshot::View;
 use super::*;
-use crate::carrier::fake::{self, Network};
+use crate::carrier::fake::{self, Network, infiniband, roce};
 use crate::config::{Interfaces, RouteProtocol};
 use crate::endpoint::Endpoint;
 use crate::path::Mtu;
 use crate::resolver::EntryState;
-use crate::resolver::tests::endpoint;
 
 /// An administrator that grants everything.
 #[derive(Default)]
@@ -64,26 +63,6 @@ struct Host {
     state: State,
     log: std::sync::mpsc::Receiver<String>,
     subnet: Rc<RefCell<Granting>>,
-}
-
-fn roce(device: &str, n: u8) -> Endpoint {
-    let ip = IpAddr::from([10, 0, 0, n]);
-    Endpoint {
-        device: device.to_owned(),
-        interface: 1,
-        addresses: vec![ip.into()],
-        ..endpoint("n", n)
-    }
-}
-
-fn infiniband(device: &str, n: u8) -> Endpoint {
-    Endpoint {
-        device: device.to_owned(),
-        link: Link::InfiniBand,
-        gid: format!("fe80::{n}").parse().unwrap(),
-        lid: n.into(),
-        ..roce(device, n)
-    }
 }
 
 impl Host {
