@@ -1,6 +1,7 @@
 //! A chain of steps: each rests on those before it, so that the first broken one ends it.
 
 use doorbell_bench::report::printable;
+use doorbell_fabric::error::RailError;
 use serde::Serialize;
 
 /// What a rail needs, step by step, and how far it holds.
@@ -188,6 +189,21 @@ impl Walk {
         }
         self.chain.verdict = Verdict::Broken;
         Ended
+    }
+
+    /// A step at which the driver refused a rail or a peer, with the driver's reason and remedy.
+    pub(super) fn refused(&mut self, step: &'static str, error: &RailError, cause: &str) -> Ended {
+        match error {
+            RailError::Unusable { reason, remedy, .. } | RailError::Taken { reason, remedy, .. } => {
+                self.broken(step, reason, cause, vec![Fix::quoted(remedy)])
+            }
+            error => self.broken(
+                step,
+                error.to_string(),
+                error.help().cause,
+                vec![Fix::hand(error.help().next)],
+            ),
+        }
     }
 
     /// There is no such rail here, rightly so.

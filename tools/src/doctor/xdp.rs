@@ -277,20 +277,7 @@ fn allowed(walk: &mut Walk, name: &RailName, config: &XdpConfig) -> Link {
 }
 
 fn refused(walk: &mut Walk, step: &'static str, error: &RailError) -> super::chain::Ended {
-    match error {
-        RailError::Unusable { reason, remedy, .. } | RailError::Taken { reason, remedy, .. } => walk.broken(
-            step,
-            reason,
-            "the kernel or the driver refuses it",
-            vec![Fix::quoted(remedy)],
-        ),
-        error => walk.broken(
-            step,
-            error.to_string(),
-            error.help().cause,
-            vec![Fix::hand(error.help().next)],
-        ),
-    }
+    walk.refused(step, error, "the kernel or the driver refuses it")
 }
 
 fn open(walk: &mut Walk, name: &RailName, config: &XdpConfig) -> Result<XdpRail, super::chain::Ended> {

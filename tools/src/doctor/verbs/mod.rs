@@ -180,18 +180,5 @@ fn fault(walk: &mut Walk, step: &'static str, fault: &Fault, cause: &str) -> End
 
 /// A rail, or a peer, that the driver refuses.
 fn refused(walk: &mut Walk, step: &'static str, error: &RailError) -> Ended {
-    match error {
-        RailError::Unusable { reason, remedy, .. } | RailError::Taken { reason, remedy, .. } => walk.broken(
-            step,
-            reason,
-            "the device or its driver refuses it",
-            vec![Fix::quoted(remedy)],
-        ),
-        error => walk.broken(
-            step,
-            error.to_string(),
-            error.help().cause,
-            vec![Fix::hand(error.help().next)],
-        ),
-    }
+    walk.refused(step, error, "the device or its driver refuses it")
 }
