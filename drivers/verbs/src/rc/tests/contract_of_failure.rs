@@ -1,12 +1,12 @@
 //! What a rail promises about failures, each promise by its name.
 
-use doorbell_fabric::event::{DownReason, EventKind, Scope};
+use doorbell_fabric::event::{DownReason, EventKind};
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::{Access, Body, Exposure, Message, OpError, OpId, Refused, Remote};
 use doorbell_fabric::rail::Rail;
 use doorbell_sim::conformance::Pair;
 
-use super::{RcRail, connected, counts, device_of, fresh, pair, small};
+use super::{RcRail, connected, counts, device_of, downs, fresh, pair, small};
 use crate::config::VerbsConfig;
 use crate::ports::Tree;
 use crate::sys::model::{self, Fault, Spec};
@@ -21,20 +21,6 @@ fn try_send(pair: &mut Pair<RcRail>, n: u64) -> bool {
 
 fn send(pair: &mut Pair<RcRail>, n: u64) {
     assert!(try_send(pair, n));
-}
-
-/// Why the peer of `a` went down; each time that it did.
-fn downs(pair: &Pair<RcRail>) -> Vec<DownReason> {
-    let about = pair
-        .events
-        .iter()
-        .filter(|event| event.scope == Scope::Peer(pair.to_b));
-    about
-        .filter_map(|event| match event.kind {
-            EventKind::PeerDown(reason) => Some(reason),
-            _ => None,
-        })
-        .collect()
 }
 
 fn fail(rail: &RcRail, after: u32, status: i32, is_carried: bool) {

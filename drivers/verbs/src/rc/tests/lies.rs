@@ -1,28 +1,15 @@
 //! Peers and devices that lie, and systems that refuse: all that is sent and reported is checked, and nothing
 //! is left behind.
 
-use doorbell_fabric::event::{DownReason, EventKind, Scope};
+use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Body, Message};
 use doorbell_sim::conformance::Pair;
 use zerocopy::IntoBytes;
 
-use super::{connected, counts, device_of, pair};
+use super::{connected, counts, device_of, downs, pair};
 use crate::rc::head::{Head, RETURNS};
 use crate::rc::rail::RcRail;
 use crate::sys::{Wc, model};
-
-fn downs(pair: &Pair<RcRail>) -> Vec<DownReason> {
-    let about = pair
-        .events
-        .iter()
-        .filter(|event| event.scope == Scope::Peer(pair.to_b));
-    about
-        .filter_map(|event| match event.kind {
-            EventKind::PeerDown(reason) => Some(reason),
-            _ => None,
-        })
-        .collect()
-}
 
 /// Has bytes arrive at `a` as a send of `b`, behind a true head; how the connection ends, and how many
 /// messages it shows. What `b` makes of the answers is left aside.

@@ -21,6 +21,7 @@ mod time;
 
 use std::time::Duration;
 
+use doorbell_fabric::event::{DownReason, EventKind, Scope};
 use doorbell_fabric::message::{Body, Incarnation, Message};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
@@ -36,6 +37,20 @@ use crate::ud::open::Source;
 fn fresh() -> u32 {
     static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
     NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Why the peer of `a` went down; each time that it did.
+fn downs(pair: &Pair<RcRail>) -> Vec<DownReason> {
+    let about = pair
+        .events
+        .iter()
+        .filter(|event| event.scope == Scope::Peer(pair.to_b));
+    about
+        .filter_map(|event| match event.kind {
+            EventKind::PeerDown(reason) => Some(reason),
+            _ => None,
+        })
+        .collect()
 }
 
 fn device(number: u32) -> String {

@@ -131,15 +131,7 @@ pub(crate) fn inject(name: &str, bytes: &[u8]) {
     let to = world.pairs.iter().find(|(_, pair)| is_it(pair));
     let (at, pair) = to.expect("a connected pair");
     let half = pair.reliable.as_ref().expect("it was looked for");
-    let target = Target {
-        at: *at,
-        queue: pair.received,
-        number: pair.number,
-        domain: half.domain,
-        shared: half.shared,
-        access: half.access,
-        reads: half.reads.1,
-    };
+    let target = Target::of(*at, pair, half);
     // SAFETY: receives of the model name registered memory.
     let status = unsafe { world.deliver(&target, bytes) };
     assert_eq!(status, numbers::SUCCESS);
@@ -278,6 +270,20 @@ pub(super) struct Target {
     shared: usize,
     pub(super) access: c_int,
     reads: u8,
+}
+
+impl Target {
+    fn of(at: usize, pair: &Pair, half: &Half) -> Self {
+        Self {
+            at,
+            queue: pair.received,
+            number: pair.number,
+            domain: half.domain,
+            shared: half.shared,
+            access: half.access,
+            reads: half.reads.1,
+        }
+    }
 }
 
 impl World {
@@ -573,15 +579,8 @@ impl World {
             .find(|(_, pair)| pair.device == peer && pair.number == other)?;
         let half = pair.reliable.as_ref()?;
         let is_ready = pair.state == numbers::RTR || pair.state == numbers::RTS;
-        (is_ready && half.other == number && half.expects == sends).then_some(Target {
-            at: *at,
-            queue: pair.received,
-            number: pair.number,
-            domain: half.domain,
-            shared: half.shared,
-            access: half.access,
-            reads: half.reads.1,
-        })
+        let is_its_peer = half.other == number && half.expects == sends;
+        (is_ready && is_its_peer).then(|| Target::of(*at, pair, half))
     }
 
     /// # Safety
