@@ -18,7 +18,9 @@
 #![forbid(unsafe_code)]
 
 mod pair;
+mod program;
 mod wire;
 
 pub use pair::{Failed, Pair};
+pub use program::{number, program};
 pub use wire::{End, Rx, Shape, Tx};

@@ -4,23 +4,14 @@
 
 #![forbid(unsafe_code)]
 
-use std::env;
 use std::process::ExitCode;
 
-use doorbell_fabric::message::Message;
-use doorbell_pair::{Failed, Pair};
+use doorbell_pair::{Pair, number, program};
 use doorbell_shm::{ShmConfig, ShmRail};
 use doorbell_verbs::RcRail;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = env::args().skip(1).collect();
-    match run(&words) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(reason) => {
-            eprintln!("rails: {reason}");
-            ExitCode::FAILURE
-        }
-    }
+    program("rails", run)
 }
 
 fn run(words: &[String]) -> Result<(), String> {
@@ -29,15 +20,12 @@ fn run(words: &[String]) -> Result<(), String> {
             "give a way (pingpong or posted), a number of messages, and a rail (shm or verbs)".to_owned(),
         );
     };
-    let messages = messages
-        .parse()
-        .map_err(|_| format!("{messages}: expected a number"))?;
-    let done = match rail.as_str() {
-        "shm" => exchanged(shm().map_err(|error| error.to_string())?, way, messages),
-        "verbs" => exchanged(verbs()?, way, messages),
-        _ => return Err(format!("{rail}: expected shm or verbs")),
-    };
-    done.map_err(|error| error.to_string())
+    let messages = number(messages)?;
+    match rail.as_str() {
+        "shm" => shm().map_err(|error| error.to_string())?.pass(way, messages),
+        "verbs" => verbs()?.pass(way, messages),
+        _ => Err(format!("{rail}: expected shm or verbs")),
+    }
 }
 
 fn shm() -> Result<Pair<ShmRail>, Box<dyn std::error::Error>> {
@@ -57,12 +45,4 @@ fn verbs() -> Result<Pair<RcRail>, String> {
         (rail, life)
     });
     Pair::between(rails).map_err(|error| error.to_string())
-}
-
-fn exchanged<R: Message>(mut pair: Pair<R>, way: &str, messages: u64) -> Result<(), Failed> {
-    // Any way but these is the program's own mistake.
-    match way {
-        "pingpong" => (0..messages / 2).try_for_each(|_| pair.there_and_back()),
-        _ => (0..messages).try_for_each(|_| pair.exchange()),
-    }
 }

@@ -4,27 +4,15 @@
 
 #![forbid(unsafe_code)]
 
-use std::env;
 use std::process::ExitCode;
 
-use doorbell_pair::Pair;
+use doorbell_pair::{Pair, number, program};
 
 fn main() -> ExitCode {
-    let words: Vec<String> = env::args().skip(1).collect();
-    match run(&words) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(reason) => {
-            eprintln!("stack: {reason}");
-            ExitCode::FAILURE
-        }
-    }
+    program("stack", run)
 }
 
 fn run(words: &[String]) -> Result<(), String> {
-    let number = |word: &String| {
-        word.parse::<u64>()
-            .map_err(|_| format!("{word}: expected a number"))
-    };
     let [way, messages, latencies @ ..] = words else {
         return Err(
             "give a way (pingpong or posted), a number of messages, and a latency for each rail".to_owned(),
@@ -33,14 +21,7 @@ fn run(words: &[String]) -> Result<(), String> {
     let messages = number(messages)?;
     let latencies = latencies.iter().map(number).collect::<Result<Vec<_>, _>>()?;
     let mut pair = Pair::over(&latencies).map_err(|error| error.to_string())?;
-    for _ in 0..if way == "pingpong" { messages / 2 } else { messages } {
-        let done = match way.as_str() {
-            "pingpong" => pair.there_and_back(),
-            "posted" => pair.exchange(),
-            _ => return Err(format!("{way}: expected pingpong or posted")),
-        };
-        done.map_err(|error| error.to_string())?;
-    }
+    pair.pass(way, messages)?;
     println!("{:?}", pair.frames());
     Ok(())
 }
