@@ -46,7 +46,8 @@ impl Core {
         }
         self.next_look = now + LOOK;
         self.memory.regions.sweep();
-        if self.slots.is_in_doubt() && !self.has_arrivals() {
+        // What its queue pairs have received is taken before.
+        if self.slots.is_replaceable() && !self.has_arrivals() {
             self.slots.replace_queue();
         }
         self.look_at_busy();

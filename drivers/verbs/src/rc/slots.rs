@@ -117,8 +117,15 @@ impl Slots {
     }
 
     /// Whether a slot may be missing.
+    #[cfg(test)]
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.doubt > 0
+    }
+
+    /// Whether slots may be missing, and no queue pair receives from the queue any more.
+    pub(crate) fn is_replaceable(&mut self) -> bool {
+        let queue = self.device.as_mut().filter(|_| self.doubt > 0);
+        queue.is_some_and(|(_, queue)| Arc::get_mut(queue).is_some())
     }
 
     /// Whether so many slots may be missing that the queue has to be replaced, and no others can be added
@@ -128,11 +135,11 @@ impl Slots {
         are_many && !self.grow().unwrap_or(false)
     }
 
-    /// Replaces the queue where slots may be missing, and posts to the new one all that the device had;
+    /// Replaces the queue, and posts to the new one all that the device had;
     /// whether that was possible. The device may own a slot until the queue is destroyed, and so until no
     /// queue pair receives from it: each keeps it until it is destroyed itself.
     pub(crate) fn replace_queue(&mut self) -> bool {
-        let Some((domain, queue)) = self.device.as_mut().filter(|_| self.doubt > 0) else {
+        let Some((domain, queue)) = &mut self.device else {
             return false;
         };
         let Some(former) = Arc::get_mut(queue) else {

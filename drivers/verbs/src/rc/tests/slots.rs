@@ -1,4 +1,5 @@
-//! Slots that end with a connection which breaks in the middle of a send: some devices report nothing of them.
+//! Slots that end with a connection which breaks in the middle of a send: some devices report nothing of
+//! them.
 
 use std::time::Duration;
 
