@@ -139,13 +139,16 @@ impl Core {
         let count = found.and_then(Result::ok).unwrap_or(0);
         (self.inbox.next, self.inbox.count) = (0, count);
         if count == 0 {
-            // What a connection that ends has left there is shown before its end.
-            if self.rings.are_used() && self.open_ring() {
+            let has_rings = self.rings.are_used();
+            // What a connection that ends has left in its ring is shown before its end. What others write may
+            // go on without end, and is shown behind it.
+            if has_rings && !self.ending.is_empty() && self.open_ring_of_ending() {
                 return true;
             }
             self.received_all();
+            return has_rings && self.open_ring();
         }
-        count > 0
+        true
     }
 
     /// One completion: a send of a connection that is alive, whose head is possible, is the next to be shown.

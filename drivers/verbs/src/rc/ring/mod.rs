@@ -101,6 +101,19 @@ impl Core {
         false
     }
 
+    /// Opens the next send that a connection on its way to its end has left in its ring; whether there was
+    /// any. No more of them come.
+    #[cold]
+    pub(crate) fn open_ring_of_ending(&mut self) -> bool {
+        for at in 0..self.ending.len() {
+            let place = self.ending.get(at).and_then(|index| self.rings.place_of(*index));
+            if place.is_some_and(|place| self.open_at(place)) {
+                return true;
+            }
+        }
+        false
+    }
+
     fn open_at(&mut self, at: usize) -> bool {
         let (ring, copy) = self.rings.at(at);
         let index = ring.peer;

@@ -246,6 +246,11 @@ impl Rings {
         self.list.iter_mut().find(|ring| ring.peer == peer)
     }
 
+    /// The place of a peer's ring.
+    pub(crate) fn place_of(&self, peer: u32) -> Option<usize> {
+        self.list.iter().position(|ring| ring.peer == peer)
+    }
+
     pub(crate) fn add(&mut self, ring: RingIn) {
         self.list.push(ring);
     }

@@ -321,6 +321,56 @@ fn no_more_peers_than_are_set_have_a_ring_and_one_that_ends_makes_room() {
 }
 
 #[test]
+fn a_ring_that_is_never_empty_delays_no_end_of_another_peer() {
+    let sizes = sizes(RingUse::On);
+    let (mut hub, life) = rail_over(everything(), sizes, |_| {});
+    let mut others: Vec<_> = (0..2)
+        .map(|_| {
+            let (mut other, its) = rail_over(everything(), sizes, |_| {});
+            let to_hub = other.open(&hub.address(), life).unwrap();
+            (hub.open(&other.address(), its).unwrap(), other, to_hub)
+        })
+        .collect();
+    let (mut now, mut seen) = (Time::ZERO, super::credits::Count::default());
+    let mut turn = |hub: &mut RcRail, others: &mut Vec<(PeerIndex, RcRail, PeerIndex)>, sends: [usize; 2]| {
+        now += Duration::from_millis(1);
+        hub.progress(now);
+        let shown = hub.poll(2, &mut seen);
+        for ((_, other, to_hub), count) in others.iter_mut().zip(sends) {
+            for _ in 0..count {
+                other.send(*to_hub, b"short", Body::Empty).unwrap();
+                other.flush();
+            }
+            other.progress(now);
+            other.poll(64, &mut super::credits::Count::default());
+        }
+        shown
+    };
+    for sends in [[1, 1], [0, 0], [1, 1], [0, 0], [0, 4]] {
+        (0..30).for_each(|at| {
+            turn(&mut hub, &mut others, if at == 0 { sends } else { [0, 0] });
+        });
+    }
+    turn(&mut hub, &mut others, [0, 8]);
+    assert_eq!((counts(&hub).rings, counts(&others[1].1).ring > 8), (2, true));
+    let (first, ..) = others[0];
+    hub.core.end(first.0, DownReason::Abandoned);
+    while hub.event().is_some() {}
+    for _ in 0..4000 {
+        let queued = counts(&others[1].1);
+        assert_eq!(turn(&mut hub, &mut others, [0, 2]), 2, "there is always more");
+        let now = counts(&others[1].1);
+        assert_eq!(now.ring - queued.ring, 2, "and all of it in the ring");
+        while let Some(event) = hub.event() {
+            if matches!(event.kind, EventKind::PeerDown(_)) {
+                return assert_eq!(event.scope, Scope::Peer(first));
+            }
+        }
+    }
+    panic!("the end is never reported");
+}
+
+#[test]
 fn what_is_missing_is_waited_for_and_nothing_behind_it_is_shown() {
     let mut pair = ringed();
     let from = pair.at_b.messages.len();
