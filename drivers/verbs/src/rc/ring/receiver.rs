@@ -16,6 +16,9 @@ use crate::sys::Registered;
 const STREAK: u32 = SLOTS as u32;
 /// A peer writes no more sends than there are slots.
 const FULL: u64 = SLOTS as u64;
+/// Looks at a slot that is not whole before some of them are left out, and how many are left out at most.
+const EAGER: u32 = 3;
+const MOST_LEFT_OUT: u32 = 64;
 /// Sends over the queue that wait for one over the ring, at most: no peer has more credits.
 pub(crate) const MOST_EARLY: usize = 64;
 
@@ -53,6 +56,9 @@ pub(crate) struct RingIn {
     first_lap: u32,
     /// Sends that were taken out of it.
     taken: u64,
+    /// How often the next one had come, as its end has it, and was not whole; looks that are left out next.
+    torn: u32,
+    leaves_out: u32,
     early: VecDeque<Early>,
     pub(crate) state: State,
     /// Messages of the peer up to the last look.
@@ -69,6 +75,8 @@ impl RingIn {
             memory,
             first_lap,
             taken: 0,
+            torn: 0,
+            leaves_out: 0,
             early: VecDeque::with_capacity(MOST_EARLY),
             state: State::Open,
             seen: 0,
@@ -101,16 +109,38 @@ impl RingIn {
         head.ring_number().wrapping_sub(self.taken) % RING_NUMBERS
     }
 
-    /// Copies the next send out of its slot, if it is whole; it stays the next one.
+    /// Copies the next send out of its slot, if it is whole; it stays the next one. One that is half written
+    /// is whole soon; one that stays torn is copied at fewer and fewer looks.
     #[inline]
-    pub(crate) fn peek(&self, into: &mut [u8; LONGEST]) -> Option<Tail> {
-        take(self.slot(self.taken), lap(self.first_lap, self.taken), into)
+    pub(crate) fn peek(&mut self, into: &mut [u8; LONGEST]) -> Option<Tail> {
+        if self.leaves_out > 0 {
+            self.leaves_out -= 1;
+            return None;
+        }
+        let lap = lap(self.first_lap, self.taken);
+        let tail = take(self.slot(self.taken), lap, into);
+        if tail.is_none() && has_come(self.slot(self.taken), lap) {
+            self.was_torn();
+        }
+        tail
+    }
+
+    #[cold]
+    fn was_torn(&mut self) {
+        self.torn = self.torn.saturating_add(1);
+        let doubled = 1 << self.torn.saturating_sub(EAGER).min(16);
+        self.leaves_out = if self.torn > EAGER {
+            MOST_LEFT_OUT.min(doubled)
+        } else {
+            0
+        };
     }
 
     /// The next send was taken.
     #[inline]
     pub(crate) fn step(&mut self) {
         self.taken += 1;
+        (self.torn, self.leaves_out) = (0, 0);
     }
 
     /// Takes the oldest send over the queue, if everything before it was taken.
@@ -134,16 +164,23 @@ impl RingIn {
         self.early.push_back(early);
     }
 
-    /// How long there has been a hole: the next send is missing, and one behind it has come. Time that this
-    /// process stood still does not count.
+    /// How long there has been a hole: the next send is missing, and one behind it has come; or it has come
+    /// once, and was not whole. Time that this process stood still does not count.
     pub(crate) fn hole(&mut self, now: Time, longest_step: Duration) -> Duration {
         let (taken, at) = std::mem::replace(&mut self.looked, (self.taken, now));
         let is_behind = |ahead: u64| {
             let sends = self.taken + ahead;
             has_come(self.slot(sends), lap(self.first_lap, sends))
         };
-        let is_hole = self.peek(&mut [0; LONGEST]).is_none()
-            && (!self.early.is_empty() && !self.is_early_due() || (0..SLOTS as u64).any(is_behind));
+        let next = take(
+            self.slot(self.taken),
+            lap(self.first_lap, self.taken),
+            &mut [0; LONGEST],
+        );
+        let is_hole = next.is_none()
+            && (self.torn > 0
+                || !self.early.is_empty() && !self.is_early_due()
+                || (0..SLOTS as u64).any(is_behind));
         self.hole = match is_hole && taken == self.taken {
             true => self.hole + now.since(at).min(longest_step),
             false => Duration::ZERO,
@@ -288,6 +325,11 @@ impl Rings {
 impl RingIn {
     pub(crate) fn begin_with(&mut self, first_lap: u32) {
         self.first_lap = first_lap;
+    }
+
+    /// How often the next send was copied and was not whole.
+    pub(crate) fn torn(&self) -> u32 {
+        self.torn
     }
 
     pub(crate) fn first_lap(&self) -> u32 {

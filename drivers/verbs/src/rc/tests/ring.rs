@@ -451,6 +451,38 @@ fn a_torn_slot_waits_until_it_is_whole() {
     assert_eq!(downs(&mut pair, false), []);
 }
 
+#[test]
+fn a_slot_that_stays_torn_costs_little_and_ends_the_connection() {
+    for hides in [false, true] {
+        let mut pair = ringed();
+        let to_a = pair.to_a.0;
+        hold_writes(&pair);
+        flushed(&mut pair, &[1; 300]);
+        let writes = late(&pair);
+        let (write, length) = (&writes[0], writes[0].bytes.len());
+        assert!(model::arrive(write, length - 4..length));
+        let mut sink = super::credits::Count::default();
+        for _ in 0..10_000 {
+            pair.b().poll(64, &mut sink);
+        }
+        let torn = pair.b().core.rings.of(to_a).unwrap().torn();
+        assert!((10..400).contains(&torn), "copied {torn} times");
+        // Its end may come and go with the looks of the owner: no peer takes it back.
+        let first_lap = pair.b().core.rings.of(to_a).unwrap().first_lap();
+        let link = pair.a.core.peers[pair.to_b.index()].link.as_ref().unwrap();
+        let at = place(link.ring.as_ref().unwrap().written() - 1) + SLOT - 4;
+        let mut ends = Vec::new();
+        for _ in 0..4000 {
+            if let Some(ring) = pair.b().core.rings.of(to_a).filter(|_| hides) {
+                ring.memory().write(at, &(first_lap - 1).to_le_bytes());
+            }
+            pair.turn();
+            ends.extend(downs(&mut pair, false));
+        }
+        assert_eq!(ends, [DownReason::Abandoned], "its end goes: {hides}");
+    }
+}
+
 /// Part 10 of the contract of failure: a write that failed, whose successor arrived.
 #[test]
 fn of_a_hole_nothing_is_shown_behind_and_all_of_it_comes_once_over_another_way() {
