@@ -30,8 +30,7 @@ impl Contact {
             return Err(self.take_stranger(&frame, bytes));
         };
         self.verify(index, &frame, from, bytes)?;
-        if let Some(peer) = self.peer(index) {
-            // It is another one than before only where the frame names it.
+        if let Some(peer) = self.peer(index).filter(|peer| has_moved(peer, &frame, from)) {
             peer.remote.pair = from.pair;
         }
         self.handle(index, &frame)
@@ -52,7 +51,9 @@ impl Contact {
     /// Checks that a frame is a peer's.
     fn verify(&self, index: u32, frame: &Frame, from: &From, bytes: &[u8]) -> Result<(), Drop> {
         let peer = self.peers[index as usize].as_ref().ok_or(Drop::Stranger)?;
-        if !peer.remote.has(from) || from.pair != peer.remote.pair && !has_moved(peer, frame, from) {
+        // What ends a connection, and what brings one further, names no queue pair: the key proves it.
+        let may_be = from.pair == peer.remote.pair || frame.terms.is_none() || has_moved(peer, frame, from);
+        if !peer.remote.has(from) || !may_be {
             return Err(Drop::Source);
         }
         let key = peer.key.as_deref().or(self.key.as_ref()).ok_or(Drop::Forged)?;
@@ -275,8 +276,11 @@ impl Contact {
     }
 }
 
-/// Whether a frame makes its queue pair the peer's: it names it, and is no repetition of an earlier one.
+/// Whether a frame makes its queue pair the peer's: it names it, where it names any, and is no repetition of
+/// an earlier one.
 fn has_moved(peer: &Peer, frame: &Frame, from: &From) -> bool {
-    let named = frame.terms.map(|terms| terms.numbers.pairs[1]);
-    named == Some(from.pair) && (frame.ours > peer.theirs || !peer.heard)
+    let names_it = frame
+        .terms
+        .is_none_or(|terms| terms.numbers.pairs[1] == from.pair);
+    names_it && (frame.ours > peer.theirs || !peer.heard)
 }

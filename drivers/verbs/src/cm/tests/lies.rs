@@ -123,6 +123,35 @@ fn a_queue_pair_that_a_newer_frame_names_is_the_peers_from_then_on() {
 }
 
 #[test]
+fn a_farewell_counts_whatever_queue_pair_of_its_port_it_comes_from() {
+    let mut world = World::new();
+    world.call(0);
+    world.run_up();
+    world.net.clear();
+    let now = world.now;
+    world.ends[0].abandon(now);
+    world.settle();
+    let farewell = world.net.remove(0);
+    let with_pair = |flying: &Flying, pair| {
+        let mut other = flying.clone();
+        other.from.pair = pair;
+        other
+    };
+    let forged = Flying {
+        bytes: written(&Frame::read(&farewell.bytes).unwrap(), [8; 32]),
+        ..with_pair(&farewell, 7)
+    };
+    assert_eq!(why(&mut world, &forged), Some(Drop::Forged));
+    assert_eq!(why(&mut world, &with_pair(&farewell, 7)), None);
+    world.settle();
+    assert_eq!(world.ends[1].downs, [DownReason::Abandoned]);
+    // Its sender gets an answer there, and one that repeats it elsewhere moves nothing.
+    assert_eq!(why(&mut world, &with_pair(&farewell, 8)), None);
+    let remote = *world.ends[1].contact.remote_of(PeerIndex(0)).unwrap();
+    assert_eq!(remote.pair, 7);
+}
+
+#[test]
 fn whoever_has_no_key_is_not_even_a_stranger() {
     let (mut world, call) = calling();
     world.ends[1] = End::new(2, 2);

@@ -312,6 +312,24 @@ fn queues_of_contact_that_fail_are_made_again_once_a_minute() {
 }
 
 #[test]
+fn a_farewell_of_a_queue_pair_of_contact_that_is_another_one_is_noticed_at_once() {
+    let mut pair = connected();
+    let device = device_of(&pair.a);
+    model::raise_about(&device, numbers::EVENT_CQ_ERR, About::DatagramsSent);
+    turns(&mut pair, 100);
+    assert_eq!(count(&pair.a, "contact_renewed"), 1);
+    pair.a.abandon(pair.to_b);
+    turns(&mut pair, 50);
+    let mut ends = Vec::new();
+    while let Some(event) = pair.b().event() {
+        ends.extend(matches!(event.kind, EventKind::PeerDown(_)).then_some(event.kind));
+    }
+    // Silence is noticed after half a second.
+    assert_eq!(ends, [EventKind::PeerDown(DownReason::Abandoned)]);
+    works(&mut pair);
+}
+
+#[test]
 fn a_queue_pair_of_contact_that_fails_is_set_up_again_under_its_number() {
     let mut pair = connected();
     let device = device_of(&pair.a);
