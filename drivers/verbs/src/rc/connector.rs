@@ -402,10 +402,11 @@ impl Connector {
         }
     }
 
-    /// Whether an event has to wait: for the end of a former connection, or for the way to the peer.
+    /// Whether an event has to wait: for the end of a former connection, for other queues, or for the way to
+    /// the peer.
     fn has_to_wait(&self, core: &Core, event: &Event) -> bool {
         match event {
-            Event::Make(attempt) => core.is_ending(attempt.peer.0),
+            Event::Make(attempt) => core.is_renewing() || core.is_ending(attempt.peer.0),
             Event::Connect(connect) => !self.ways.is_made(connect.attempt.peer.0),
             _ => false,
         }

@@ -334,6 +334,8 @@ pub(crate) struct Core {
     pub(crate) device: Option<Device>,
     /// One of the queues has failed.
     pub(crate) is_broken: bool,
+    /// Since when the queues are about to be made again.
+    pub(crate) renewal: Option<Time>,
     pub(crate) next_look: Time,
     /// When peers are sent counters that they do not wait for.
     pub(crate) next_told: Time,
@@ -411,6 +413,7 @@ impl Core {
             onesided,
             device: Some(device),
             is_broken: false,
+            renewal: None,
             next_look: Time::ZERO,
             next_told: Time::ZERO,
             entries: Device::entries(&sizes),

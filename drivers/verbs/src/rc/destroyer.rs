@@ -2,6 +2,8 @@
 //! the last packet of one has left the interface, which lasts while the interface is held back.
 
 use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -33,6 +35,8 @@ pub(crate) struct Destroyer {
 struct Running {
     queue: Sender<Over>,
     thread: JoinHandle<()>,
+    /// What it was given and has not destroyed yet.
+    left: Arc<AtomicUsize>,
     /// The process that has the thread.
     process: u32,
 }
@@ -50,19 +54,36 @@ impl Destroyer {
         }
         // Without a thread of this process, it is destroyed here.
         if let Some(running) = self.running.as_ref().filter(|running| running.is_ours()) {
-            drop(running.queue.send(over));
+            running.left.fetch_add(1, Ordering::Relaxed);
+            if running.queue.send(over).is_err() {
+                running.left.fetch_sub(1, Ordering::Relaxed);
+            }
         }
+    }
+
+    /// Whether everything that it was given is destroyed.
+    pub(crate) fn is_idle(&self) -> bool {
+        let running = self.running.as_ref().filter(|running| running.is_ours());
+        running.is_none_or(|running| running.left.load(Ordering::Acquire) == 0)
     }
 }
 
 impl Running {
     fn start() -> Option<Self> {
-        let (queue, received) = channel();
+        let (queue, received) = channel::<Over>();
+        let left = Arc::new(AtomicUsize::new(0));
+        let left_there = Arc::clone(&left);
         let thread = thread::Builder::new().name("verbs-destroyer".to_owned());
-        let thread = thread.spawn(move || received.into_iter().for_each(drop::<Over>));
+        let thread = thread.spawn(move || {
+            for over in received {
+                drop(over);
+                left_there.fetch_sub(1, Ordering::Release);
+            }
+        });
         Some(Self {
             queue,
             thread: thread.ok()?,
+            left,
             process: process::id(),
         })
     }

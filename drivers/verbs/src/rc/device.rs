@@ -2,10 +2,12 @@
 //! what the device's events mean for them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use doorbell_fabric::event::{DownReason, EventKind, Life};
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::RailReport;
+use doorbell_fabric::time::Time;
 use zerocopy::IntoBytes;
 
 use super::core::{Core, PROOF_HEAD, PROOF_MOST, Sizes, Step};
@@ -15,6 +17,9 @@ use super::record::Event as Recorded;
 use super::slots::Slots;
 use crate::error::VerbsError;
 use crate::sys::{Channel, Completions, Domain, Event, Open, Registered, numbers};
+
+/// How long the making of other queues waits for what is being destroyed.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What connections share of the device.
 pub(crate) struct Device {
@@ -83,7 +88,7 @@ impl Core {
         self.destroy_leaving();
         self.destroyer.finish();
         self.inbox = Inbox::default();
-        self.settling = 0;
+        (self.settling, self.renewal) = (0, None);
         self.slots.release();
         self.pool.release();
         self.onesided.release();
@@ -91,17 +96,31 @@ impl Core {
         self.device = None;
     }
 
-    /// Makes the queues again, after one of them has failed: it ends every connection.
-    ///
-    /// # Errors
-    /// If the system refuses a step, or the device is gone.
-    pub(crate) fn renew_queues(&mut self) -> Result<(), VerbsError> {
+    /// Begins to make the queues again, after one of them has failed: it ends every connection.
+    /// [`finish_renewal`](Self::finish_renewal) does the rest.
+    pub(crate) fn renew_queues(&mut self) {
         self.stats.renewed += 1;
         for index in 0..self.peers.len() as u32 {
             self.fail_at_once(index);
         }
         self.destroy_leaving();
-        self.destroyer.finish();
+        self.renewal = Some(self.now);
+    }
+
+    /// Whether the queues are about to be made again: no connection is made meanwhile.
+    pub(crate) fn is_renewing(&self) -> bool {
+        self.renewal.is_some()
+    }
+
+    /// Makes the queues again, once the former queue pairs are destroyed, or have had the time.
+    ///
+    /// # Errors
+    /// If the system refuses a step, or the device is gone.
+    pub(crate) fn finish_renewal(&mut self) -> Result<(), VerbsError> {
+        let is_due = |since: &mut Time| self.destroyer.is_idle() || self.now >= *since + PATIENCE;
+        if self.renewal.take_if(is_due).is_none() {
+            return Ok(());
+        }
         self.inbox = Inbox::default();
         self.settling = 0;
         self.slots.release();
@@ -198,7 +217,8 @@ impl Core {
             // Receives are not the queue pair's own, so there is nothing to drain.
             numbers::EVENT_QP_LAST_WQE_REACHED => {}
             numbers::EVENT_CQ_ERR | numbers::EVENT_SRQ_ERR | numbers::EVENT_WQ_FATAL => {
-                self.is_broken |= self.has_queue(event);
+                // Those that are about to be replaced may all report that they have failed.
+                self.is_broken |= !self.is_renewing() && self.has_queue(event);
                 self.record(None, Recorded::Device(event.kind));
             }
             _ => {

@@ -47,7 +47,7 @@ impl Core {
         self.next_look = now + LOOK;
         self.memory.regions.sweep();
         // What its queue pairs have received is taken before.
-        if self.slots.is_replaceable() && !self.has_arrivals() {
+        if self.slots.is_replaceable() && !self.is_renewing() && !self.has_arrivals() {
             self.slots.replace_queue();
         }
         self.look_at_busy();

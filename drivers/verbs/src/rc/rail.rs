@@ -43,6 +43,8 @@ use crate::ways::Marks;
 const HEAD: usize = 256;
 /// Queues that fail twice within this time fail for good.
 const A_MINUTE: Duration = Duration::from_secs(60);
+/// Why a rail has ended whose queues could not be made again.
+const REFUSED: &str = "its queues had to be made again, and the system refuses others";
 /// Most pieces of a body.
 const PARTS: usize = 16;
 
@@ -381,19 +383,15 @@ impl RcRail {
         self.connector.on_changes(self.watch.port(), &changes, now);
         if self.core.is_broken || self.connector.is_lost() {
             self.renew(now);
-        } else if self.core.slots.is_exhausted() {
-            self.replace_slots();
+        } else if !self.core.is_renewing() && self.core.slots.is_exhausted() {
+            // Connections that broke may have cost too many slots. It is no failure of the device.
+            self.core.record(None, Recorded::Exhausted);
+            self.core.renew_queues();
         }
-    }
-
-    /// Connections that broke may have cost too many slots: all of them are made again, with a queue of its
-    /// own memory. It is no failure of the device.
-    fn replace_slots(&mut self) {
-        if self.core.renew_queues().is_err() {
-            self.ended = Some("its queue of receives has run dry, and the system refuses another one");
-            return self.fail();
+        if self.core.finish_renewal().is_err() {
+            self.ended = Some(REFUSED);
+            self.fail();
         }
-        self.core.record(None, Recorded::Exhausted);
     }
 
     /// A queue has failed, of connections or of contact: it and those beside it are made again, once a
@@ -405,10 +403,11 @@ impl RcRail {
             self.ended = Some("its queues have failed twice within a minute");
             return self.fail();
         }
-        let is_whole = !std::mem::take(&mut self.core.is_broken) || self.core.renew_queues().is_ok();
-        let is_reached = !self.connector.is_lost() || self.connector.renew(&self.core, now).is_ok();
-        if !is_whole || !is_reached {
-            self.ended = Some("its queues have failed, and the system refuses others");
+        if std::mem::take(&mut self.core.is_broken) {
+            self.core.renew_queues();
+        }
+        if self.connector.is_lost() && self.connector.renew(&self.core, now).is_err() {
+            self.ended = Some(REFUSED);
             return self.fail();
         }
         self.core.record(None, Recorded::Renewed);

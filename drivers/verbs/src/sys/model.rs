@@ -162,6 +162,8 @@ struct Dev {
     locked: usize,
     /// When requests are executed that do not end as they are posted.
     random: Option<Random>,
+    /// How long it takes to destroy a queue pair.
+    destroys_in: Duration,
     /// Sends that end in the middle, from now on.
     torn: u32,
     /// Writes of at least this many bytes are kept, and what was.
@@ -378,6 +380,7 @@ pub(crate) fn library(spec: Spec) -> Library {
         resolved: (0, Duration::ZERO),
         locked: 0,
         random: None,
+        destroys_in: Duration::ZERO,
         torn: 0,
         late_from: None,
         late: Vec::new(),
@@ -408,6 +411,12 @@ pub(crate) fn set_state(name: &str, state: c_int) {
 /// Has the datagrams that a device sends be lost, or pass.
 pub(crate) fn mute(name: &str, is_mute: bool) {
     world().device(name).is_mute = is_mute;
+}
+
+/// Has the queue pairs of a device be destroyed in this time from now on, as Linux does which waits until the
+/// last packet has left.
+pub(crate) fn destroy_slowly(name: &str, time: Duration) {
+    world().device(name).destroys_in = time;
 }
 
 /// The event of a port that has another LID.
@@ -1248,6 +1257,12 @@ unsafe extern "C" fn modify_qp(qp: *mut Qp, attributes: *mut QpAttr, mask: c_int
 }
 
 unsafe extern "C" fn destroy_qp(qp: *mut Qp) -> c_int {
+    // SAFETY: a pair of the model.
+    let name = unsafe { name_of((*qp).context) };
+    let time = world().device(&name).destroys_in;
+    if !time.is_zero() {
+        std::thread::sleep(time);
+    }
     {
         let mut world = world();
         assert!(
