@@ -3,7 +3,7 @@
 
 use std::process;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -22,8 +22,33 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) enum Over {
     /// Of a connection.
     Messages(#[allow(dead_code)] Box<Link>),
-    /// Of one-sided operations, of which none writes to memory of this end.
-    OneSided(#[allow(dead_code)] Requests),
+    /// Of one-sided operations, and what marks that it is destroyed.
+    OneSided(#[allow(dead_code)] Requests, #[allow(dead_code)] Mark),
+}
+
+/// Whether a queue pair is destroyed: until then, a device may write where its reads land.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Destroyed(Arc<AtomicBool>);
+
+impl Destroyed {
+    /// Whether it is.
+    pub(crate) fn has_come(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// What sets it when it is dropped, behind the queue pair.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark(self.clone())
+    }
+}
+
+/// Marks that a queue pair is destroyed.
+pub(crate) struct Mark(Destroyed);
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Release);
+    }
 }
 
 /// The thread, once there was something to destroy.

@@ -87,6 +87,8 @@ impl Core {
         self.drop_all();
         self.destroy_leaving();
         self.destroyer.finish();
+        self.onesided.await_written();
+        self.go_on_with_written();
         self.inbox = Inbox::default();
         (self.settling, self.renewal) = (0, None);
         self.slots.release();

@@ -36,6 +36,7 @@ pub(crate) mod wire;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use doorbell_fabric::message::{OpError, OpId};
 use rustc_hash::FxHashMap;
@@ -52,6 +53,8 @@ use crate::sys::{Channel, Completions, DeviceAttr, Event, Open, numbers};
 const MOST_OPERATIONS: usize = 1024;
 /// Fences that wait at most.
 const MOST_FENCES: usize = 64;
+/// The time between two looks whether a queue pair is destroyed, where nothing else is left to do.
+const A_LOOK: Duration = Duration::from_micros(200);
 /// Entries of the queue of completions.
 const ENTRIES: usize = 1024;
 
@@ -166,6 +169,10 @@ pub(crate) struct OneSided {
     exposures: Exposures,
     budget: Arc<Budget>,
     fences: Vec<Fence>,
+    /// Operations whose memory may be written until a former queue pair is destroyed.
+    written: Vec<u32>,
+    /// The process whose queue pairs these are.
+    process: u32,
     /// What is to be reported.
     pub(crate) ended: VecDeque<(OpId, Result<u64, OpError>)>,
     /// Peers whose operations wait for a flush, and those that have something to be looked after.
@@ -236,6 +243,8 @@ impl OneSided {
             exposures: Exposures::default(),
             budget: Arc::clone(budget),
             fences: Vec::with_capacity(MOST_FENCES),
+            written: Vec::new(),
+            process: std::process::id(),
             ended: VecDeque::new(),
             dirty: Vec::new(),
             active: Vec::new(),
@@ -280,6 +289,16 @@ impl OneSided {
         (self.under_way, self.stale) = (0, 0);
     }
 
+    /// Waits for the kernel, as the destruction of a queue pair does, until no device writes to memory of
+    /// operations that have not ended. A child of `fork` has none of them.
+    pub(crate) fn await_written(&mut self) {
+        let Self { written, ops, .. } = self;
+        let mut is_written = |at: &u32| ops.get(*at).is_some_and(|op| op.is_written());
+        while self.process == std::process::id() && written.iter().any(&mut is_written) {
+            std::thread::sleep(A_LOOK);
+        }
+    }
+
     fn side(&mut self, peer: u32) -> &mut Side {
         let index = peer as usize;
         if self.sides.len() <= index {
@@ -292,7 +311,7 @@ impl OneSided {
 
     /// Whether no peer has something to be looked after.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.active.is_empty()
+        self.active.is_empty() && self.written.is_empty()
     }
 
     /// Whether an operation waits for a flush.
@@ -323,6 +342,7 @@ impl Drop for OneSided {
     fn drop(&mut self) {
         self.exposures.drop_windows();
         self.sides.clear();
+        self.await_written();
         self.ops = Ops::default();
     }
 }

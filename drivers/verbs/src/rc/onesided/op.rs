@@ -1,8 +1,9 @@
 //! One operation, and which request it needs next.
 
-use doorbell_fabric::message::{AtomicOp, Landing, OpId};
+use doorbell_fabric::message::{AtomicOp, Landing, OpError, OpId};
 
 use super::memory::Local;
+use crate::rc::destroyer::Destroyed;
 use crate::sys::DeviceAtomic;
 
 /// Rounds of a loop of compare-and-swap after which it rests until the next call of `progress`.
@@ -42,6 +43,10 @@ pub(super) struct Op {
     tries: u32,
     /// The peer refused it, and reports whether its key was good once.
     pub(super) is_refused: bool,
+    /// The device may write to its memory until a former queue pair is destroyed; and how it ends then, if it
+    /// does.
+    pub(super) written_until: Option<Destroyed>,
+    pub(super) outcome: Option<Result<u64, OpError>>,
 }
 
 impl Op {
@@ -68,6 +73,8 @@ impl Op {
             guess: 0,
             tries: 0,
             is_refused: false,
+            written_until: None,
+            outcome: None,
         }
     }
 
@@ -89,6 +96,13 @@ impl Op {
     /// The other end executed none of what is under way: it is to be requested again.
     pub(super) fn roll_back(&mut self) {
         (self.requested, self.under_way) = (self.done, 0);
+    }
+
+    /// Whether a device may still write to its memory over a queue pair that is gone: it neither ends nor is
+    /// requested again.
+    pub(super) fn is_written(&self) -> bool {
+        let until = self.written_until.as_ref();
+        until.is_some_and(|destroyed| !destroyed.has_come())
     }
 
     /// What the device is to do for an atomic.

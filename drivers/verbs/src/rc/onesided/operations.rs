@@ -701,6 +701,12 @@ impl Core {
     /// An operation has ended, and the device does not touch its memory any more.
     pub(super) fn finish(&mut self, at: u32, outcome: Result<u64, OpError>) {
         let onesided = &mut self.onesided;
+        if let Some(op) = onesided.ops.get(at).filter(|op| op.written_until.is_some()) {
+            // Once its memory is not written any more.
+            op.under_way = 0;
+            op.outcome.get_or_insert(outcome);
+            return;
+        }
         let Some(op) = onesided.ops.remove(at) else { return };
         let memory = memory_of(&mut self.memory, onesided.side(op.peer));
         if op.copies_out && outcome.is_ok() {
@@ -719,6 +725,33 @@ impl Core {
                 }
             }
             left += 1;
+        }
+    }
+
+    /// Goes on with operations whose memory is not written any more: their former queue pair is destroyed.
+    pub(crate) fn go_on_with_written(&mut self) {
+        let mut next = 0;
+        while let Some(&at) = self.onesided.written.get(next) {
+            let op = self.onesided.ops.get(at);
+            let Some(op) = op.filter(|op| op.is_written()) else {
+                self.onesided.written.swap_remove(next);
+                self.is_written_no_more(at);
+                continue;
+            };
+            debug_assert_eq!(op.under_way, 0, "it is requested again");
+            next += 1;
+        }
+    }
+
+    fn is_written_no_more(&mut self, at: u32) {
+        let Some(op) = self.onesided.ops.get(at) else {
+            return;
+        };
+        let peer = op.peer;
+        op.written_until = None;
+        match op.outcome.take() {
+            Some(outcome) => self.finish(at, outcome),
+            None => self.requeue(peer),
         }
     }
 

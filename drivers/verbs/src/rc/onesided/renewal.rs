@@ -18,7 +18,7 @@ use super::side::{DEPTH, Side, Stage};
 use super::wire::{CONTROL, Control, Offer, Verdict};
 use crate::error::VerbsError;
 use crate::rc::core::{self, Core};
-use crate::rc::destroyer::Over;
+use crate::rc::destroyer::{Destroyed, Over};
 use crate::rc::hello::Route;
 use crate::rc::link::Retries;
 use crate::rc::outbox::Outbox;
@@ -90,6 +90,22 @@ impl Side {
             is_connected: self.stage != Stage::Made,
             was_refused: self.was_refused,
         })
+    }
+}
+
+impl OneSided {
+    /// Reads of a peer are under way over a queue pair that is about to be destroyed: until it is, a device
+    /// may write where they land.
+    fn wait_for(&mut self, index: u32, destroyed: &Destroyed) {
+        for at in self.ops.of_peer(index) {
+            if let Some(op) = self.ops.get(at)
+                && op.is_read()
+                && op.under_way > 0
+            {
+                op.written_until = Some(destroyed.clone());
+                self.written.push(at);
+            }
+        }
     }
 }
 
@@ -282,7 +298,7 @@ impl Core {
     }
 
     /// All operations that do not wait for a word wait to be requested, in their order.
-    fn requeue(&mut self, index: u32) {
+    pub(super) fn requeue(&mut self, index: u32) {
         let OneSided { sides, ops, .. } = &mut self.onesided;
         let Some(side) = sides[index as usize].as_deref_mut() else {
             return;
@@ -290,7 +306,8 @@ impl Core {
         side.queue.clear();
         for at in ops.of_peer(index) {
             let is_elsewhere = side.keyless.contains(&at) || side.resting.contains(&at);
-            if !is_elsewhere && ops.get(at).is_some_and(|op| !op.is_requested()) {
+            let waits = |op: &mut super::op::Op| !op.is_requested() && op.written_until.is_none();
+            if !is_elsewhere && ops.get(at).is_some_and(waits) {
                 side.queue.push_back(at);
             }
         }
@@ -443,6 +460,7 @@ impl Core {
         let side = self.onesided.side(index);
         let requests = side.requests.take();
         let writes_here = side.reads > 0;
+        let destroyed = Destroyed::default();
         side.stage = Stage::None;
         side.keys.clear();
         let count = side.forget_requests();
@@ -450,10 +468,10 @@ impl Core {
         self.onesided.stale += count;
         if let Some(requests) = requests {
             self.onesided.by_pair.remove(&requests.pair().number());
-            // Until it is destroyed, a device may write where a read lands: that is not left to the thread.
-            if !writes_here {
-                self.destroyer.take(Over::OneSided(requests));
+            if writes_here {
+                self.onesided.wait_for(index, &destroyed);
             }
+            self.destroyer.take(Over::OneSided(requests, destroyed.mark()));
         }
     }
 
@@ -604,6 +622,9 @@ impl Core {
     /// Looks after the queue pairs of one-sided operations with something under way.
     pub(crate) fn progress_one_sided(&mut self) {
         self.reap_one_sided();
+        if !self.onesided.written.is_empty() {
+            self.go_on_with_written();
+        }
         let mut at = 0;
         while let Some(&index) = self.onesided.active.get(at) {
             self.look_after(index);

@@ -1,5 +1,7 @@
 //! One-sided operations over the model: each rule by its name.
 
+use std::time::{Duration, Instant};
+
 use doorbell_fabric::event::EventKind;
 use doorbell_fabric::memory::{ConstLoan, MutLoan, Region};
 use doorbell_fabric::message::{
@@ -579,9 +581,9 @@ fn a_withdrawal_that_the_device_does_not_end_is_bounded_and_revokes_all_the_same
     assert_eq!(outcome(&mut pair, 1), Ok(0));
     let device = device_of(pair.b());
     model::hold_requests(&device, true);
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     pair.b().withdraw(RemoteKey(remote.key.get()));
-    assert!(begin.elapsed() < std::time::Duration::from_secs(5), "a hang");
+    assert!(begin.elapsed() < Duration::from_secs(5), "a hang");
     model::hold_requests(&device, false);
     here.write(0, &[2; 64]);
     get(&mut pair, 2, &remote, &here);
@@ -735,6 +737,39 @@ fn a_queue_pair_that_breaks_without_a_cause_is_made_anew_but_not_for_ever() {
     }
 }
 
+/// The kernel may take long to destroy a queue pair; until then its reads may land.
+#[test]
+fn a_read_under_way_keeps_its_memory_and_no_look_until_its_queue_pair_is_destroyed() {
+    for is_over in [false, true] {
+        let mut pair = connected();
+        let (there, here) = (filled(64, 1), filled(64, 2));
+        let remote = expose(&mut pair, &there, Access::Read);
+        get(&mut pair, 1, &remote, &here);
+        assert_eq!(outcome(&mut pair, 1), Ok(0));
+        let (device, to_b) = (device_of(&pair.a), pair.to_b);
+        let number = pair.a.core.one_sided_pair(to_b.0);
+        model::hold_requests(&device, true);
+        get(&mut pair, 2, &remote, &here);
+        pair.a.flush();
+        model::hold_requests(&device, false);
+        model::destroy_slowly(&device, Duration::from_secs(2));
+        let start = Instant::now();
+        if is_over {
+            pair.a.abandon(to_b);
+        } else {
+            model::break_pair(&device, number);
+        }
+        (0..100).for_each(|_| pair.turn());
+        model::destroy_slowly(&device, Duration::ZERO);
+        assert!(start.elapsed() < Duration::from_secs(1), "it stood still");
+        assert_eq!(pair.at_a.ended.len(), 1, "its memory may still be written");
+        let expected = if is_over { Err(OpError::NotDone) } else { Ok(0) };
+        assert_eq!(outcome(&mut pair, 2), expected);
+        assert!(start.elapsed() > Duration::from_millis(1900), "not before");
+        assert!(is_whole(&pair.a));
+    }
+}
+
 #[test]
 fn a_peer_that_waits_for_the_key_of_a_lost_window_is_answered() {
     let mut pair = connected();
@@ -821,7 +856,7 @@ fn a_peer_that_died_ends_operations_in_time() {
         matches!(ended, Err(OpError::NotDone | OpError::Indeterminate)),
         "{ended:?}"
     );
-    assert!(pair.a.core.now <= since + std::time::Duration::from_secs(2));
+    assert!(pair.a.core.now <= since + Duration::from_secs(2));
 }
 
 #[test]
@@ -1047,7 +1082,7 @@ fn windows_are_bound_no_faster_than_the_completion_queue_has_room() {
     let mut seen = doorbell_sim::conformance::Collect::default();
     let mut turn = |hub: &mut RcRail, others: &mut [RcRail], count: usize| {
         for _ in 0..count {
-            now += std::time::Duration::from_millis(1);
+            now += Duration::from_millis(1);
             hub.progress(now);
             hub.poll(1000, &mut seen);
             for other in others.iter_mut() {
