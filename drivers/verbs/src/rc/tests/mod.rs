@@ -11,6 +11,7 @@ mod lies;
 mod limits;
 mod one_sided;
 mod one_sided_random;
+mod many;
 mod path;
 mod record;
 mod registered_at_fork;
