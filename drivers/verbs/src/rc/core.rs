@@ -697,6 +697,8 @@ impl Core {
             }
             State::Up => {
                 let posted = link.fail(reason, now);
+                // Its last sends are among those that the queue has room for.
+                link.last_send = self.inbox.fetched + self.sizes.receives.1 as u64;
                 self.record(Some(index), Event::Ending(reason));
                 self.ending.push(index);
                 self.under_way += posted.requests;
@@ -1152,7 +1154,7 @@ impl Core {
         self.slots.redeem(std::mem::take(&mut self.settling));
         if !self.ending.is_empty() {
             self.reap();
-            self.finish_ending();
+            self.finish_ending(u64::MAX);
         }
     }
 

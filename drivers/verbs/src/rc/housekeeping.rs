@@ -177,13 +177,15 @@ impl Core {
         }
     }
 
-    /// Shows that everything of connections has ended, or cannot be waited for any more.
-    pub(crate) fn finish_ending(&mut self) {
+    /// Shows that everything of connections has ended, or cannot be waited for any more: of those whose sends
+    /// are all among the first `fetched` of the queue.
+    pub(crate) fn finish_ending(&mut self, fetched: u64) {
         let mut at = 0;
         while let Some(&index) = self.ending.get(at) {
             let link = &self.peers[index as usize].link;
             let ending = link.as_ref().map(|link| (link.state, link.under_way()));
             match ending {
+                Some(_) if link.as_ref().is_some_and(|link| link.last_send > fetched) => at += 1,
                 Some((State::Ending(_, since), left)) if left > 0 && self.now < since + STALLED => at += 1,
                 // It leaves the list.
                 Some((State::Ending(reason, _), _)) => {

@@ -54,6 +54,8 @@ pub(crate) struct Inbox {
     found: [Wc; BATCH],
     next: usize,
     count: usize,
+    /// Completions that were taken off the queue in all.
+    pub(crate) fetched: u64,
     current: Option<Current>,
 }
 
@@ -63,6 +65,7 @@ impl Default for Inbox {
             found: [Wc::zeroed(); BATCH],
             next: 0,
             count: 0,
+            fetched: 0,
             current: None,
         }
     }
@@ -148,7 +151,21 @@ impl Core {
             self.received_all();
             return has_rings && self.open_ring();
         }
+        let before = self.inbox.fetched;
+        self.inbox.fetched = before + count as u64;
+        if !self.ending.is_empty() {
+            self.finish_passed(before);
+        }
         true
+    }
+
+    /// The queue may never be empty while others send: connections are over whose sends were taken off it,
+    /// where this many were in all.
+    #[cold]
+    fn finish_passed(&mut self, fetched: u64) {
+        if !self.rings.are_used() || !self.open_ring_of_ending() {
+            self.finish_ending(fetched);
+        }
     }
 
     /// One completion: a send of a connection that is alive, whose head is possible, is the next to be shown.

@@ -129,6 +129,8 @@ pub(crate) struct Link {
     granted: u64,
     target: usize,
     proofs: Proofs,
+    /// Where it ends: completions of the queue behind which none is of it.
+    pub(crate) last_send: u64,
     /// How often idle credits were requested back, and how much had arrived at the last time and look.
     recalls: u64,
     recalled: Option<u64>,
@@ -229,6 +231,7 @@ impl Link {
             is_stalled: false,
             received: 0,
             proofs: Proofs::default(),
+            last_send: 0,
             recalls: 0,
             recalled: None,
             seen: 0,

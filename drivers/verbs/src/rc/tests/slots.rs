@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use doorbell_fabric::event::EventKind;
+use doorbell_fabric::event::{DownReason, EventKind, Scope};
 use doorbell_fabric::message::{Body, Message, PeerIndex};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
@@ -137,4 +137,36 @@ fn slots_that_end_while_other_connections_go_on_are_promised_to_none() {
     let counted = counts(&star.hub);
     assert!(counted.renewed > 0 && counted.renewed < 20, "{counted:?}");
     assert!(star.hub.is_link_up());
+}
+
+#[test]
+fn a_queue_that_is_never_empty_delays_no_end_of_another_peer() {
+    let mut star = Star::new(2);
+    star.works(0);
+    star.works(1);
+    let fill = |star: &mut Star| {
+        let (other, to_hub) = &mut star.others[1];
+        while other.send(*to_hub, b"many", Body::Bytes(&[7; 5000])).is_ok() {
+            other.flush();
+        }
+        star.now += Duration::from_millis(1);
+        other.progress(star.now);
+        other.poll(64, &mut Count::default());
+        star.hub.progress(star.now);
+        star.hub.poll(2, &mut star.seen)
+    };
+    (0..100).for_each(|_| {
+        fill(&mut star);
+    });
+    while star.hub.event().is_some() {}
+    star.hub.core.end(star.of_hub[0].0, DownReason::Abandoned);
+    for _ in 0..500 {
+        assert_eq!(fill(&mut star), 2, "there is always more");
+        while let Some(event) = star.hub.event() {
+            if event.kind == EventKind::PeerDown(DownReason::Abandoned) {
+                return assert_eq!(event.scope, Scope::Peer(star.of_hub[0]));
+            }
+        }
+    }
+    panic!("the end is never reported");
 }
