@@ -82,6 +82,8 @@ pub(super) struct Exposures {
     windows: VecDeque<Window>,
     withdrawn: VecDeque<(u64, Option<u32>)>,
     drawn: Vec<u32>,
+    /// Numbers that were counted where there were none at random.
+    counted: u32,
 }
 
 /// The next key of a window: its upper 24 bits, and a fresh tag.
@@ -108,21 +110,23 @@ impl Exposures {
 
     fn draw(&mut self) -> u32 {
         if self.drawn.is_empty() {
-            self.draw_more();
+            let mut bytes = [0; DRAWN * 4];
+            let is_random = getrandom::fill(&mut bytes).is_ok();
+            self.take_drawn(&bytes, is_random);
         }
         self.drawn.pop().unwrap_or(0)
     }
 
+    /// Takes random numbers, or others where there are none: the device's key counts then,
+    /// and no name is found twice.
     #[cold]
-    fn draw_more(&mut self) {
-        let mut bytes = [0; DRAWN * 4];
-        // Without random numbers, a name is what it was on the stack: the device's key counts.
-        if getrandom::fill(&mut bytes).is_err() {
-            bytes.fill(0xa5);
+    fn take_drawn(&mut self, bytes: &[u8; DRAWN * 4], is_random: bool) {
+        for chunk in bytes.chunks_exact(4) {
+            self.counted = self.counted.wrapping_add(1);
+            let drawn = u32::from_ne_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
+            // Its upper 24 bits count.
+            self.drawn.push(if is_random { drawn } else { self.counted << 8 });
         }
-        let words = bytes.chunks_exact(4);
-        let word = |chunk: &[u8]| u32::from_ne_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
-        self.drawn.extend(words.map(word));
     }
 
     pub(super) fn add(&mut self, name: u64, exposed: Exposed) {
@@ -193,5 +197,35 @@ impl Exposures {
         for exposed in self.by_name.values_mut() {
             exposed.window = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Exposures of no bytes have no key of the device's.
+    #[test]
+    fn names_differ_where_there_are_no_random_numbers() {
+        let mut exposures = Exposures::default();
+        for _ in 0..3 * DRAWN {
+            if exposures.drawn.is_empty() {
+                exposures.take_drawn(&[0xa5; DRAWN * 4], false);
+            }
+            let name = exposures.name(0, 0);
+            let exposed = Exposed {
+                window: None,
+                kept: Kept::Nothing,
+                to: None,
+                access: 0,
+                key: 0,
+                state: State::Registered,
+                is_fresh: false,
+                is_looked_up: false,
+            };
+            assert!(exposures.get(name).is_none());
+            exposures.add(name, exposed);
+        }
+        assert_eq!(exposures.len(), 3 * DRAWN);
     }
 }
