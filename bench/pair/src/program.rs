@@ -30,12 +30,12 @@ pub fn number(word: &String) -> Result<u64, String> {
 }
 
 impl<R: Message> Pair<R> {
-    /// Has so many messages pass: `pingpong`, each when the one before has come, or `posted`, without
+    /// Delivers this many messages: `pingpong`, each when the one before has come, or `posted`, without
     /// waiting.
     ///
     /// # Errors
     /// For another way; or when PML or BTL refuses what it must not refuse.
-    pub fn pass(&mut self, way: &str, messages: u64) -> Result<(), String> {
+    pub fn deliver(&mut self, way: &str, messages: u64) -> Result<(), String> {
         let passed = match way {
             "pingpong" => (0..messages / 2).try_for_each(|_| self.there_and_back()),
             "posted" => (0..messages).try_for_each(|_| self.exchange()),
@@ -54,7 +54,7 @@ mod tests {
         let mut pair = Pair::over(&[100]).unwrap();
         let frames = |pair: &mut Pair, way: &str| -> Result<u64, String> {
             let before = pair.frames()[0];
-            pair.pass(way, 10)?;
+            pair.deliver(way, 10)?;
             Ok(pair.frames()[0] - before)
         };
         assert!(frames(&mut pair, "pingpong").unwrap() >= 10);

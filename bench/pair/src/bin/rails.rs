@@ -22,8 +22,8 @@ fn run(words: &[String]) -> Result<(), String> {
     };
     let messages = number(messages)?;
     match rail.as_str() {
-        "shm" => shm().map_err(|error| error.to_string())?.pass(way, messages),
-        "verbs" => verbs()?.pass(way, messages),
+        "shm" => shm().map_err(|error| error.to_string())?.deliver(way, messages),
+        "verbs" => verbs()?.deliver(way, messages),
         _ => Err(format!("{rail}: expected shm or verbs")),
     }
 }

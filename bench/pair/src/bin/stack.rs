@@ -21,7 +21,7 @@ fn run(words: &[String]) -> Result<(), String> {
     let messages = number(messages)?;
     let latencies = latencies.iter().map(number).collect::<Result<Vec<_>, _>>()?;
     let mut pair = Pair::over(&latencies).map_err(|error| error.to_string())?;
-    pair.pass(way, messages)?;
+    pair.deliver(way, messages)?;
     println!("{:?}", pair.frames());
     Ok(())
 }
