@@ -190,7 +190,7 @@ fn a_port_of_infiniband_without_an_interface_is_followed() {
     fs::write(&lid, "0x9\n").unwrap();
     watch.look_again();
     assert_eq!(watch.poll().unwrap().map(lids), Some(vec![9, 9]));
-    // Without a notification, and without anybody that says so.
+    // Without a notification of any kind.
     fs::write(&lid, "0xa\n").unwrap();
     watch.pause = Duration::from_millis(10);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -1,5 +1,5 @@
 //! When neighbours whose hardware addresses are not known are looked up: each lookup takes several calls of
-//! the kernel, and whoever sends queries decides how many neighbours answers go to.
+//! the kernel, and the senders of queries decide how many neighbours answers go to.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -75,7 +75,7 @@ mod tests {
         assert_eq!(due, [0, 10, 30, 70, 150, 230, 310, 390]);
         assert!(lookups.is_due(at(391), [10, 0, 0, 2].into()), "another one");
         lookups.forget(one);
-        assert!(lookups.is_due(at(391), one), "it is known, and is looked up anew");
+        assert!(lookups.is_due(at(391), one), "it is known, and is looked up again");
     }
 
     #[test]

@@ -58,8 +58,8 @@ pub const GROUP_PAIR: u32 = 0x00ff_ffff;
 
 /// Datagrams that can be under way at a time.
 const SENDS: usize = 256;
-/// Datagrams that are taken in one turn: whoever floods a port holds up its owner no longer than these take.
-/// A look at the port takes as long as so many of them.
+/// Datagrams that are taken in one turn: a sender that floods a port holds up its owner no longer than these
+/// take. A look at the port takes as long as this many of them.
 const TURN: usize = 64;
 /// Datagrams that can wait for neighbours at a time, those of them for one neighbour, and how long each does.
 const WAITING_MAX: usize = 256;
@@ -404,8 +404,8 @@ impl MadPort {
         if to_it.count() >= WAITING_EACH {
             return Err(MadError::Waiting(to.gid));
         }
-        // Neighbours that are there answer within milliseconds: whoever makes many wait for others that are
-        // not keeps nobody from being answered.
+        // Neighbours that are there answer within milliseconds: a sender that makes many wait for others that
+        // are not keeps no other from being answered.
         if self.waiting.len() >= WAITING_MAX && self.waiting.pop_front().is_some() {
             self.unresolved += 1;
         }

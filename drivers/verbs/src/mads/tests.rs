@@ -369,7 +369,7 @@ fn a_turn_takes_no_more_than_so_many_datagrams() {
     let send = |a: &mut MadPort| (0..60).for_each(|_| a.send(at(0), &to, &[7; MAD]).unwrap());
     send(&mut a);
     assert_eq!(b.turn(at(0)), 60);
-    // Nobody takes what has come.
+    // What has come is not taken.
     send(&mut a);
     assert_eq!((b.turn(at(0)), b.received.len()), (4, TURN));
     assert_eq!((b.turn(at(0)), b.received.len()), (0, TURN));
