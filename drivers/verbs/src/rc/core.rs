@@ -26,6 +26,7 @@ use super::limits;
 use super::link::Link;
 use super::onesided::{Budget, Memory, OneSided};
 use super::outbox::Pool;
+use super::pairs::Pairs;
 use super::record::{self, Event};
 use super::ring::Rings;
 use super::slots::Slots;
@@ -39,6 +40,8 @@ pub use self::stats::RcStats;
 
 /// Polls in vain after which peers are sent counters that they do not wait for.
 const IDLE: u32 = 1 << 16;
+/// Requests under way with which a busy poll looks for those that have ended, too.
+const ENOUGH: usize = 16;
 /// Completions that are taken off a queue at a time.
 const BATCH: usize = 16;
 /// The longest message that proves a connection: the largest path MTU.
@@ -51,6 +54,14 @@ pub(crate) const PROOF_HEAD: Head = Head {
     flags: U16::new(PROOF),
 };
 
+/// Puts a peer on a list, if its mark does not show that it is there.
+#[inline(always)]
+pub(crate) fn enlist(list: &mut Vec<u32>, is_listed: &mut bool, index: u32) {
+    if !std::mem::replace(is_listed, true) {
+        list.push(index);
+    }
+}
+
 /// The connections of a rail.
 pub(crate) struct Core {
     pub(crate) peers: Vec<Peer>,
@@ -62,7 +73,7 @@ pub(crate) struct Core {
     pub(crate) destroyer: Destroyer,
     /// Messages of former connections that are not known to be taken, by peers.
     retired: FxHashMap<u32, Vec<(u64, Vec<u8>)>>,
-    pub(crate) by_pair: FxHashMap<u32, u32>,
+    pub(crate) by_pair: Pairs,
     pub(crate) inbox: Inbox,
     pub(crate) rings: Rings,
     pub(crate) slots: Slots,
@@ -94,7 +105,7 @@ pub(crate) struct Core {
     /// written; requests are under way.
     dirty: Vec<u32>,
     pub(crate) active: Vec<u32>,
-    owed: Vec<u32>,
+    pub(crate) owed: Vec<u32>,
     pub(crate) busy: Vec<u32>,
     /// Peers that need a connection; connections that have ended, for their peers to learn.
     pub(crate) wanted: VecDeque<u32>,
@@ -110,6 +121,8 @@ pub(crate) struct Core {
     pub(crate) now: Time,
     /// Empty polls in a row.
     idle: u32,
+    /// A peer may have to wait for credits soon.
+    pub(crate) is_low: bool,
     /// Completions of sends that were taken off their queue.
     reaped: [Wc; BATCH],
     /// The queue of sends may have completions of connections that are over.
@@ -145,7 +158,7 @@ impl Core {
             destroyer: Destroyer::default(),
             met: 0,
             retired: FxHashMap::default(),
-            by_pair: FxHashMap::default(),
+            by_pair: Pairs::default(),
             inbox: Inbox::default(),
             rings: Rings::new(sizes.ring),
             slots,
@@ -177,6 +190,7 @@ impl Core {
             stats: RcStats::default(),
             now: Time::ZERO,
             idle: 0,
+            is_low: false,
             reaped: [Wc::zeroed(); BATCH],
             has_stale: false,
             #[cfg(test)]

@@ -232,8 +232,7 @@ impl Core {
 
     /// The peer of the connection that an event is about. One that is over has none.
     fn peer_of(&self, event: &Event) -> Option<u32> {
-        let mut peers = self.by_pair.values().copied();
-        peers.find(|index| {
+        self.by_pair.peers().find(|index| {
             let link = self.peers[*index as usize].link.as_ref();
             link.is_some_and(|link| link.is_meant(event))
         })

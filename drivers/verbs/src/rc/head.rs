@@ -53,6 +53,12 @@ pub(crate) struct Head {
 const _: () = assert!(size_of::<Head>() == 16);
 
 impl Head {
+    /// Whether it is more than the head of messages.
+    #[inline(always)]
+    pub(crate) fn is_special(&self) -> bool {
+        self.flags.get() & !RING_MASK != 0
+    }
+
     /// How many sends went over the ring before, modulo [`RING_NUMBERS`].
     #[inline]
     pub(crate) fn ring_number(&self) -> u64 {
@@ -78,27 +84,32 @@ const _: () = assert!(size_of::<Counters>() == 24);
 pub(crate) struct Impossible;
 
 /// Reads the head of a send of this many bytes, once, and checks it and the lengths of its messages.
+#[inline(always)]
 pub(crate) fn check(bytes: SharedBytes<'_>) -> Result<Head, Impossible> {
     let head = Head::read_from_bytes(&bytes.read::<HEAD>(0).ok_or(Impossible)?).map_err(|_| Impossible)?;
-    let (flags, count) = (head.flags.get(), head.count.get());
-    let is_alone = match flags {
-        PROOF => Some(count == 0),
-        RETURNS => Some(count > 0 && bytes.len() == HEAD),
-        // Its length is checked where it is read.
-        _ if flags & !(WANTS_MORE | RING_MASK) == CONTROLS => Some(count == 0),
-        _ => None,
+    let count = usize::from(head.count.get());
+    let is_possible = if head.is_special() || count == 0 {
+        is_possible(&head, bytes.len())
+    } else {
+        bytes.len() >= HEAD + count * LENGTH
     };
-    if let Some(is_possible) = is_alone {
-        return is_possible.then_some(head).ok_or(Impossible);
-    }
-    if flags & !(WANTS_MORE | RING_MASK) != 0 {
-        return Err(Impossible);
-    }
+    if is_possible { Ok(head) } else { Err(Impossible) }
+}
+
+/// Whether a send of this length can have a head that is more than that of messages, or has none.
+#[cold]
+fn is_possible(head: &Head, length: usize) -> bool {
+    let (flags, count) = (head.flags.get(), head.count.get());
     let least = HEAD + usize::from(count) * LENGTH;
-    if bytes.len() < least || count == 0 && bytes.len() != HEAD {
-        return Err(Impossible);
+    match flags {
+        PROOF => count == 0,
+        RETURNS => count > 0 && length == HEAD,
+        // Its length is checked where it is read.
+        _ if flags & !(WANTS_MORE | RING_MASK) == CONTROLS => count == 0,
+        _ if flags & !(WANTS_MORE | RING_MASK) != 0 => false,
+        _ if count == 0 => length == HEAD,
+        _ => length >= least,
     }
-    Ok(head)
 }
 
 /// The message at an offset, and the offset behind it. The last one ends where the send does.
@@ -154,6 +165,7 @@ impl Known {
     }
 
     /// Takes what a head has; `last` is what the head before it had.
+    #[inline]
     pub(crate) fn head(
         &mut self,
         last: &mut Self,
@@ -172,6 +184,7 @@ impl Known {
 
     /// Heads over the queue, heads over the ring, and the page are ways, each in order: on one, a number
     /// never shrinks. Whether there is news.
+    #[inline(always)]
     fn take(&mut self, last: &mut Self, now: Self, messages: u64, sends: u64) -> Result<bool, Impossible> {
         let shrinks =
             now.consumed < last.consumed || now.granted < last.granted || now.recalls < last.recalls;

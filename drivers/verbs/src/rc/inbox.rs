@@ -5,7 +5,7 @@ use doorbell_fabric::event::DownReason;
 use doorbell_fabric::memory::{Room, SharedBytes};
 use doorbell_fabric::message::{Arrivals, Inbound, Look, PeerIndex, Watch};
 
-use super::core::{Core, Step};
+use super::core::{Core, Step, enlist};
 use super::head::{self, CONTROLS, HEAD, Head};
 use super::link::State;
 use super::onesided::wire::Control;
@@ -18,6 +18,16 @@ use crate::sys::{Wc, numbers};
 const BATCH: usize = 16;
 /// Bytes of a head that [`Core::look`] compares.
 const HEAD_WORDS: usize = 16;
+
+/// What a send is that was checked.
+pub(crate) enum Begun {
+    /// It has so many messages to be shown.
+    Messages(u16),
+    /// It has none, or they have to wait.
+    Nothing,
+    /// It breaks a rule of the wire; its slot is not given back.
+    Broken,
+}
 
 /// A send whose messages are being shown.
 #[derive(Clone, Copy)]
@@ -97,7 +107,7 @@ impl Core {
             match self.message_of(&current) {
                 Some((message, end)) => {
                     sink.message(PeerIndex(current.peer), Inbound::whole(message));
-                    self.shown(current, end);
+                    self.is_low |= self.shown(current, end);
                     shown += 1;
                 }
                 None => self.refuse(current),
@@ -110,11 +120,12 @@ impl Core {
         shown
     }
 
-    /// The send whose messages come next: the present one, or the next one that is there.
-    #[inline]
+    /// Takes the send whose messages come next: the present one, or the next one that is there. The caller
+    /// puts it back, unless it shows its last message.
+    #[inline(always)]
     fn open_next(&mut self) -> Option<Current> {
         loop {
-            if let Some(current) = self.inbox.current {
+            if let Some(current) = self.inbox.current.take() {
                 return Some(current);
             }
             if self.rings.are_first() && self.open_ring() {
@@ -125,11 +136,12 @@ impl Core {
                 if !self.fetch() {
                     return None;
                 }
+                // A ring may have had something, too.
                 continue;
             }
-            let completion = self.inbox.found[self.inbox.next];
-            self.inbox.next += 1;
-            self.take(&completion);
+            if let Some(current) = self.take_next() {
+                return Some(current);
+            }
         }
     }
 
@@ -169,85 +181,116 @@ impl Core {
     }
 
     /// One completion: a send of a connection that is alive, whose head is possible, is the next to be shown.
-    #[inline]
-    fn take(&mut self, completion: &Wc) {
+    #[inline(always)]
+    fn take_next(&mut self) -> Option<Current> {
+        let completion = self.inbox.found.get(self.inbox.next)?;
+        self.inbox.next += 1;
         let Some(slot) = self.slots.take(completion.wr_id) else {
             self.stats.nonsense += 1;
-            return;
+            return None;
         };
-        let Some(&index) = self.by_pair.get(&completion.qp_num) else {
+        let Some(index) = self.by_pair.get(completion.qp_num) else {
             self.stats.stale += 1;
             self.settle_one();
-            return self.slots.give_back(slot);
+            self.slots.give_back(slot);
+            return None;
         };
         if completion.status != numbers::SUCCESS {
-            self.slots.give_back(slot);
-            // A flush belongs to no connection.
-            if completion.status != numbers::WR_FLUSH_ERR {
-                self.end(index, DownReason::Abandoned);
-            }
-            return;
+            self.failed_receive(index, slot, completion.status);
+            return None;
         }
         let length = completion.byte_len as usize;
-        if !self.begin(index, slot, length) {
-            self.slots.give_back(slot);
-            self.end(index, DownReason::Hostile);
+        match self.begin(index, slot, length) {
+            Begun::Messages(count) => Some(Current::new(index, slot, length, count)),
+            Begun::Nothing => None,
+            Begun::Broken => {
+                self.slots.give_back(slot);
+                self.end(index, DownReason::Hostile);
+                None
+            }
         }
     }
 
-    /// Checks a send, and begins to show its messages; `false` if a rule of the wire was broken.
-    #[inline]
-    fn begin(&mut self, index: u32, slot: u32, length: usize) -> bool {
+    #[cold]
+    fn failed_receive(&mut self, index: u32, slot: u32, status: i32) {
+        self.slots.give_back(slot);
+        // A flush belongs to no connection.
+        if status != numbers::WR_FLUSH_ERR {
+            self.end(index, DownReason::Abandoned);
+        }
+    }
+
+    /// Checks a send: how many messages it has that are to be shown now.
+    #[inline(always)]
+    fn begin(&mut self, index: u32, slot: u32, length: usize) -> Begun {
         if length > self.sizes.slot {
             self.stats.nonsense += 1;
-            return self.drop_send(index, Drop::Length);
+            return self.broken(index, Drop::Length);
         }
         let Ok(head) = head::check(self.slots.bytes(slot, length)) else {
-            return self.drop_send(index, Drop::Head);
+            return self.broken(index, Drop::Head);
         };
         let is_word = head.count.get() > 0 || head.flags.get() & CONTROLS != 0;
         if self.is_beginning(index) && !self.arrived_early(index, is_word) {
-            return self.drop_send(index, Drop::Early);
+            return self.broken(index, Drop::Early);
         }
         let peer = &mut self.peers[index as usize];
         let accepted = peer.accepted();
-        let Some(link) = &mut peer.link else { return false };
-        let Ok(is_news) = link.arrived(&head, accepted, &mut self.slots, self.now) else {
-            return self.drop_send(index, Drop::Credit);
+        let Some(link) = &mut peer.link else {
+            return Begun::Broken;
         };
+        let Ok(is_news) = link.arrived(&head, accepted, &mut self.slots, self.now) else {
+            return self.broken(index, Drop::Credit);
+        };
+        enlist(&mut self.owed, &mut peer.is_owed, index);
         if is_news {
             self.release_together(index);
         }
-        self.mark_owed(index);
-        if !is_word || head.flags.get() == head::RETURNS {
-            self.slots.give_back(slot);
-            return true;
+        let is_plain = is_word && !head.is_special();
+        if is_plain && !self.rings.are_used() && head.ring_number() == 0 {
+            return Begun::Messages(head.count.get());
         }
-        match self.turn_of(index, &head) {
-            Turn::Now => self.open_send(index, slot, length, &head),
+        self.begin_rarely(index, slot, length, &head)
+    }
+
+    /// Acts on a send that is not of messages alone, or that has its place among those over a ring.
+    fn begin_rarely(&mut self, index: u32, slot: u32, length: usize, head: &Head) -> Begun {
+        let is_word = head.count.get() > 0 || head.flags.get() & CONTROLS != 0;
+        if !is_word || head.flags.get() == head::RETURNS {
+            self.is_low = true;
+            self.slots.give_back(slot);
+            return Begun::Nothing;
+        }
+        match self.turn_of(index, head) {
+            Turn::Now => self.open_send(index, slot, length, head),
             Turn::Later => {
-                self.set_aside(index, slot, length, &head);
-                true
+                self.is_low = true;
+                self.set_aside(index, slot, length, head);
+                Begun::Nothing
             }
-            Turn::Never => self.drop_send(index, Drop::Ring),
+            Turn::Never => self.broken(index, Drop::Ring),
         }
     }
 
-    /// Acts on a send, or begins to show its messages; `false` if a rule of the wire was broken.
-    #[inline]
-    pub(crate) fn open_send(&mut self, index: u32, slot: u32, length: usize, head: &Head) -> bool {
-        if head.flags.get() & CONTROLS != 0 {
-            let control = Control::read(self.slots.bytes(slot, length).skip(HEAD));
-            let is_possible = control.is_ok_and(|control| self.control(index, &control));
-            if !is_possible {
-                return self.drop_send(index, Drop::Control);
-            }
-            self.slots.give_back(slot);
-            return true;
+    #[cold]
+    fn broken(&mut self, index: u32, why: Drop) -> Begun {
+        self.drop_send(index, why);
+        Begun::Broken
+    }
+
+    /// Acts on a send, or counts its messages.
+    pub(crate) fn open_send(&mut self, index: u32, slot: u32, length: usize, head: &Head) -> Begun {
+        if head.flags.get() & CONTROLS == 0 {
+            return Begun::Messages(head.count.get());
         }
-        self.inbox
-            .show(Current::new(index, slot, length, head.count.get()));
-        true
+        let control = Control::read(self.slots.bytes(slot, length).skip(HEAD));
+        let is_possible = control.is_ok_and(|control| self.control(index, &control));
+        if !is_possible {
+            return self.broken(index, Drop::Control);
+        }
+        self.is_low = true;
+        self.slots.give_back(slot);
+        Begun::Nothing
     }
 
     /// Something has come over a connection that is being made: its other end is connected, and up if it is a
@@ -267,7 +310,7 @@ impl Core {
         is_proved
     }
 
-    #[inline]
+    #[inline(always)]
     fn message_of(&self, current: &Current) -> Option<(SharedBytes<'_>, usize)> {
         let bytes = match current.slot {
             COPY => self.rings.copied(current.length as usize),
@@ -276,17 +319,20 @@ impl Core {
         head::message(bytes, current.at as usize, current.left == 1).ok()
     }
 
-    /// A message was taken by the layer above.
-    #[inline]
-    fn shown(&mut self, current: Current, end: usize) {
-        if let Some(link) = &mut self.peers[current.peer as usize].link {
+    /// A message was taken by the layer above; whether its peer has to wait for credits soon.
+    #[inline(always)]
+    fn shown(&mut self, current: Current, end: usize) -> bool {
+        let peer = &mut self.peers[current.peer as usize];
+        // The counters may have been sent since its send began.
+        enlist(&mut self.owed, &mut peer.is_owed, current.peer);
+        let mut is_low = false;
+        if let Some(link) = &mut peer.link {
             link.consumed += 1;
             if link.consumed == self.rings.sizes.after {
                 self.rings.wanted.push(current.peer);
             }
+            is_low = link.is_low();
         }
-        // The counters may have been sent since its send began.
-        self.mark_owed(current.peer);
         if current.left == 1 {
             self.inbox.current = None;
             current.give_back(&mut self.slots);
@@ -297,11 +343,11 @@ impl Core {
                 ..current
             });
         }
+        is_low
     }
 
     #[cold]
     fn refuse(&mut self, current: Current) {
-        self.inbox.current = None;
         current.give_back(&mut self.slots);
         self.drop_send(current.peer, Drop::Message);
         self.end(current.peer, DownReason::Hostile);
@@ -320,20 +366,24 @@ impl Core {
         Look::Nothing
     }
 
-    #[inline]
+    #[inline(always)]
     fn look_at(&mut self, current: Current, peer: PeerIndex, words: [u64; 2], room: Room<'_>) -> Look {
         let Some((message, end)) = self.message_of(&current) else {
+            self.inbox.show(current);
             return Look::Other;
         };
         let word = |at| message.read(at).map(u64::from_ne_bytes);
         let is_it = current.peer == peer.0 && word(0) == Some(words[0]) && word(8) == Some(words[1]);
         if !is_it || message.len() - HEAD_WORDS > room.len() {
+            self.inbox.show(current);
             return Look::Other;
         }
         let length = room.write_shared(0, message.skip(HEAD_WORDS));
         self.stats.received += 1;
-        self.shown(current, end);
-        self.grant_if_low(current.peer);
+        if self.shown(current, end) {
+            self.is_low = true;
+            self.grant_more(current.peer);
+        }
         Look::Taken(length)
     }
 

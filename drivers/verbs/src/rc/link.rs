@@ -7,6 +7,7 @@ use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::RailReport;
 use doorbell_fabric::time::Time;
 
+use super::core::RcStats;
 use super::head::{Counters, HEAD, Head, Impossible, Known, PROOF, RETURNS, WANTS_MORE, ring_flags};
 use super::hello::{Hello, Route};
 use super::outbox::{Outbox, Pool};
@@ -152,27 +153,17 @@ struct Owes {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Posted {
     pub(crate) requests: usize,
-    pub(crate) sends: usize,
-    pub(crate) messages: usize,
     pub(crate) is_broken: bool,
-    /// Whether the last send requests more credits.
-    pub(crate) asks: bool,
-    /// Sends whose bytes went with the request.
-    pub(crate) inline: usize,
-    /// Whether sends wait for credits now, and did not before.
-    pub(crate) is_stalled: bool,
-    /// Messages that went over the ring.
-    pub(crate) ring: usize,
 }
 
-/// What a completion means.
-pub(crate) enum Ended {
-    /// This many requests ended well.
-    Well(usize),
-    /// This many requests ended, the last one with an error.
-    Badly(usize),
-    /// It names no request that is under way.
-    Nonsense,
+/// What became of the next send.
+enum Prepared {
+    /// There is none, or it has to wait.
+    Nothing,
+    Send,
+    /// A write to the ring.
+    Write,
+    Broken,
 }
 
 impl Link {
@@ -291,6 +282,7 @@ impl Link {
     }
 
     /// Requests under way that the completion queue has to have room for.
+    #[inline]
     pub(crate) fn under_way(&self) -> usize {
         (self.posted - self.done) as usize
     }
@@ -301,121 +293,172 @@ impl Link {
         self.done
     }
 
+    #[inline]
     fn room(&self) -> usize {
         DEPTH - self.under_way().min(DEPTH)
     }
 
-    /// The number of the next request, and whether it has to report besides.
+    /// The number of the next request, and whether it has to report besides: every sixteenth, and where half
+    /// of the queue pair's requests are under way, or all.
+    #[inline]
     fn number(&mut self) -> (u64, bool) {
         self.posted += 1;
-        let reports = self.posted.is_multiple_of(SIGNAL) || self.under_way() == DEPTH / 2 || self.room() == 0;
+        let is_due = self.under_way().is_multiple_of(DEPTH / 2);
+        let reports = self.posted.is_multiple_of(SIGNAL) || is_due;
         if reports {
             self.reports = self.posted;
         }
         (self.posted, reports)
     }
 
+    #[inline]
     fn credits(&self) -> u64 {
         self.known.granted.saturating_sub(self.sends)
     }
 
-    /// Posts the sends that wait, as far as credits and queues go, with one doorbell.
-    pub(crate) fn post(&mut self, outbox: &mut Outbox, pool: &Pool, most: usize, now: Time) -> Posted {
-        let mut result = Posted::default();
+    /// Posts the sends that wait, as far as credits and queues go and at most so many, with one doorbell.
+    #[inline]
+    pub(crate) fn post(
+        &mut self,
+        (outbox, pool): (&mut Outbox, &Pool),
+        most: usize,
+        now: Time,
+        stats: &mut RcStats,
+    ) -> Posted {
         let Some(memory) = pool.memory().filter(|_| self.state == State::Up) else {
-            return result;
+            return Posted::default();
         };
-        let mut prepared = 0;
-        // By request: whether it writes to the ring.
-        let mut ringed = 0u64;
-        while self.room() > 0 && prepared < most {
-            let has_more = outbox.has_two();
-            let Some(frame) = outbox.next() else { break };
-            let (last, consumed) = (self.carried + u64::from(frame.messages), self.known.consumed);
-            let ring = self.ring.as_mut();
-            let slot = ring.and_then(|ring| ring.next(frame, last, consumed));
-            if slot.is_none() && self.credits() == 0 {
-                break;
-            }
-            let (number, reports) = self.number();
-            frame.request = number;
-            self.sends += u64::from(slot.is_none());
-            let wants_more = has_more && self.sends >= self.known.granted;
-            let flags = frame.flags | if wants_more { WANTS_MORE } else { 0 };
-            let written = match &self.ring {
-                Some(ring) if slot.is_none() => ring_flags(ring.written()),
-                _ => 0,
-            };
-            let messages = usize::from(frame.messages);
-            let head = Head {
-                consumed: self.consumed.into(),
-                granted: (self.granted as u32).into(),
-                count: frame.messages.into(),
-                flags: (flags | written).into(),
-            };
-            pool.write_head(frame, &head);
-            result.asks |= wants_more;
-            let frame_is_short = frame.body.is_none();
-            let (place, is_prepared) = match slot {
-                Some(slot) => {
-                    let place = pool.write_tail(frame, self.queued.0 as u32, slot.lap);
-                    let own = (&**memory, place.0, place.1);
-                    (place, self.poster.write(number, own, slot.at, reports).is_ok())
+        let (mut prepared, mut ringed, mut is_broken) = (0, 0u64, false);
+        let most = most.min(self.room());
+        while prepared < most {
+            match self.prepare(outbox, (pool, memory), stats) {
+                Prepared::Nothing => break,
+                Prepared::Broken => {
+                    is_broken = true;
+                    break;
                 }
-                None => {
-                    let (place, body) = (pool.place(frame), frame.body.as_ref().map(|body| &body.place));
-                    let own = (&**memory, place.0, place.1);
-                    (place, self.poster.send(number, own, body, reports).is_ok())
-                }
-            };
-            if !is_prepared {
-                self.posted -= 1;
-                result.is_broken = true;
-                break;
+                Prepared::Send => {}
+                // By request: whether it writes to the ring.
+                Prepared::Write => ringed |= 1 << prepared,
             }
-            if slot.is_some() {
-                ringed |= 1 << prepared;
-                result.ring += messages;
-            } else {
-                self.queued.0 += 1;
-            }
-            let goes_along = frame_is_short && place.1 <= self.poster.pair().inline();
-            result.inline += usize::from(goes_along);
-            outbox.step();
-            (prepared, result.messages) = (prepared + 1, result.messages + messages);
-            self.carried = last;
-            self.has_told_taken();
-            self.told.1 = self.granted;
+            prepared += 1;
         }
-        let stalls = self.credits() == 0 && outbox.waits();
-        result.is_stalled = !std::mem::replace(&mut self.is_stalled, stalls) && stalls;
-        if prepared > 0 {
-            self.poster.signal_last();
-            self.reports = self.posted;
-            let taken = self.announce(prepared, now);
+        let stalls = outbox.waits() && self.credits() == 0;
+        stats.stalls += u64::from(stalls && !self.is_stalled);
+        self.is_stalled = stalls;
+        if prepared == 0 {
+            return Posted {
+                requests: 0,
+                is_broken,
+            };
+        }
+        self.poster.signal_last();
+        self.reports = self.posted;
+        let taken = self.announce(prepared, now);
+        if taken < prepared {
             outbox.step_back(prepared - taken);
-            // The connection ends then.
-            let lost_ring = u64::from(ringed.checked_shr(taken as u32).unwrap_or(0).count_ones());
-            let lost = (prepared - taken) as u64 - lost_ring;
-            (self.sends, self.queued.0) = (self.sends - lost, self.queued.0 - lost);
-            if let Some(ring) = &mut self.ring {
-                ring.step_back(lost_ring);
-            }
-            result.is_broken |= taken < prepared;
-            (result.requests, result.sends) = (taken, taken);
+            self.step_back(prepared - taken, ringed.checked_shr(taken as u32).unwrap_or(0));
+            is_broken = true;
         }
-        result
+        stats.sends += taken as u64;
+        Posted {
+            requests: taken,
+            is_broken,
+        }
+    }
+
+    /// Prepares the request of the next send, unless it has to wait.
+    #[inline(always)]
+    fn prepare(
+        &mut self,
+        outbox: &mut Outbox,
+        (pool, memory): (&Pool, &Arc<Registered>),
+        stats: &mut RcStats,
+    ) -> Prepared {
+        let has_more = outbox.has_two();
+        let Some((frame, body)) = outbox.next() else {
+            return Prepared::Nothing;
+        };
+        let last = self.carried + u64::from(frame.messages);
+        let slot = match &mut self.ring {
+            Some(ring) => ring.next(frame, last, self.known.consumed),
+            None => None,
+        };
+        if slot.is_none() && self.credits() == 0 {
+            return Prepared::Nothing;
+        }
+        let (number, reports) = self.number();
+        frame.request = number;
+        self.sends += u64::from(slot.is_none());
+        let wants_more = has_more && self.sends >= self.known.granted;
+        let flags = frame.flags | if wants_more { WANTS_MORE } else { 0 };
+        let written = match &self.ring {
+            Some(ring) if slot.is_none() => ring_flags(ring.written()),
+            _ => 0,
+        };
+        let head = Head {
+            consumed: self.consumed.into(),
+            granted: (self.granted as u32).into(),
+            count: frame.messages.into(),
+            flags: (flags | written).into(),
+        };
+        pool.write_head(frame, &head);
+        let (length, prepared) = match slot {
+            Some(slot) => {
+                let (at, length) = pool.write_tail(frame, self.queued.0 as u32, slot.lap);
+                let own = (&**memory, at, length);
+                (length, self.poster.write(number, own, slot.at, reports))
+            }
+            None => {
+                let (at, length) = pool.place(frame);
+                let own = (&**memory, at, length);
+                (length, self.poster.send(number, own, body, reports))
+            }
+        };
+        if prepared.is_err() {
+            self.posted -= 1;
+            return Prepared::Broken;
+        }
+        let messages = u64::from(frame.messages);
+        stats.asked += u64::from(wants_more);
+        stats.coalesced += messages.saturating_sub(1);
+        stats.inline += u64::from(body.is_none() && length <= self.poster.pair().inline());
+        outbox.step();
+        self.carried = last;
+        self.has_told_taken();
+        self.told.1 = self.granted;
+        if slot.is_some() {
+            stats.ring += messages;
+            return Prepared::Write;
+        }
+        self.queued.0 += 1;
+        Prepared::Send
+    }
+
+    /// The last `lost` requests were prepared and not taken; `ringed` has a bit for each that writes to the
+    /// ring. The connection ends then.
+    #[cold]
+    fn step_back(&mut self, lost: usize, ringed: u64) {
+        let lost_ring = u64::from(ringed.count_ones());
+        let lost = lost as u64 - lost_ring;
+        (self.sends, self.queued.0) = (self.sends - lost, self.queued.0 - lost);
+        if let Some(ring) = &mut self.ring {
+            ring.step_back(lost_ring);
+        }
     }
 
     /// Rings the doorbell for `prepared` requests; returns how many were taken.
+    #[inline]
     fn announce(&mut self, prepared: usize, now: Time) -> usize {
         if self.posted - self.done == prepared as u64 {
             self.done_at = now;
         }
         self.posted_at = now;
         let taken = self.poster.post();
-        self.posted -= (prepared - taken.min(prepared)) as u64;
-        self.reports = self.reports.min(self.posted);
+        if taken < prepared {
+            self.posted -= (prepared - taken) as u64;
+            self.reports = self.reports.min(self.posted);
+        }
         taken
     }
 
@@ -571,22 +614,17 @@ impl Link {
         result
     }
 
-    /// A request has ended.
+    /// A request has ended, and with it those before it; returns how many, none where it names no request
+    /// that is under way.
     #[inline]
-    pub(crate) fn ended(&mut self, id: u64, is_error: bool, now: Time) -> Ended {
+    pub(crate) fn ended(&mut self, id: u64, now: Time) -> usize {
         if id <= self.done || id > self.posted {
-            return Ended::Nonsense;
+            return 0;
         }
         let count = (id - self.done) as usize;
-        for id in self.done + 1..=id {
-            self.poster.ended(id);
-        }
+        self.poster.ended(self.done + 1..=id);
         (self.done, self.done_at) = (id, now);
-        if is_error {
-            Ended::Badly(count)
-        } else {
-            Ended::Well(count)
-        }
+        count
     }
 
     /// For how long, at the least, nothing has ended of the requests under way; `None` where none of them
@@ -669,7 +707,7 @@ impl Link {
     }
 
     /// A send has arrived: it takes a credit, and its head may bring news.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrived(
         &mut self,
         head: &Head,
@@ -684,6 +722,16 @@ impl Link {
         self.received += 1;
         self.queued.1 += 1;
         slots.redeem(1);
+        if head.is_special() && !self.arrived_specially(head, slots)? {
+            return Ok(false);
+        }
+        self.known.head(&mut self.from_heads, head, accepted, self.sends)
+    }
+
+    /// A send that proves the connection, gives credits back or requests more has arrived; whether its numbers
+    /// mean something.
+    #[cold]
+    fn arrived_specially(&mut self, head: &Head, slots: &mut Slots) -> Result<bool, Impossible> {
         if head.flags.get() == PROOF {
             return Ok(false);
         }
@@ -698,7 +746,7 @@ impl Link {
         if head.flags.get() & WANTS_MORE != 0 {
             self.target = (self.target * 2).min(MOST_CREDITS);
         }
-        self.known.head(&mut self.from_heads, head, accepted, self.sends)
+        Ok(true)
     }
 
     /// A send has arrived in the ring: it takes no credit, and its head may bring news.
@@ -743,6 +791,7 @@ impl Link {
     }
 
     /// Sends that the peer may still make.
+    #[inline]
     pub(crate) fn promised(&self) -> usize {
         (self.granted - self.received) as usize
     }

@@ -15,6 +15,7 @@ mod link;
 pub(crate) mod mail;
 mod onesided;
 mod outbox;
+mod pairs;
 mod rail;
 mod record;
 mod regions;

@@ -1,7 +1,6 @@
 //! The messages to one peer that were accepted and are not known to be taken: in registered slots, in the
 //! order of their numbers, several short ones in one.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
@@ -13,10 +12,13 @@ use crate::sys::{Place, Registered};
 
 /// The sends that are kept for one peer at most.
 pub(crate) const FRAMES: usize = 64;
-/// Sends that are given back together, where nothing waits for them.
-const TOGETHER: usize = 16;
+/// With this many kept, what has ended is given back at once: sooner, it waits for others.
+const MANY: usize = FRAMES / 2;
 /// Sends without messages that are kept besides.
 const CONTROLS_MOST: usize = 8;
+/// Places of the ring of sends: a power of two, and no fewer than are kept.
+const PLACES: usize = 128;
+const _: () = assert!(PLACES.is_power_of_two() && PLACES >= FRAMES + CONTROLS_MOST);
 
 /// Registered slots of equal length, which go to the peers that send.
 pub(crate) struct Pool {
@@ -45,6 +47,7 @@ impl Pool {
         }
     }
 
+    #[inline]
     fn at(&self, slot: u32) -> usize {
         slot as usize * self.slot
     }
@@ -60,10 +63,6 @@ impl Pool {
         self.free.len() < self.least
     }
 
-    fn bytes(&self) -> &RegionSlice {
-        &self.bytes
-    }
-
     /// Returns its registration with the device.
     #[inline]
     pub(crate) fn memory(&self) -> Option<&Arc<Registered>> {
@@ -76,14 +75,16 @@ impl Pool {
     }
 
     /// Writes the head of a send.
+    #[inline]
     pub(crate) fn write_head(&self, frame: &Frame, head: &super::head::Head) {
         use zerocopy::IntoBytes;
-        self.bytes().write(self.at(frame.slot), head.as_bytes());
+        self.bytes.write(self.at(frame.slot), head.as_bytes());
     }
 
     /// The place of a send's bytes.
+    #[inline]
     pub(crate) fn place(&self, frame: &Frame) -> (usize, usize) {
-        (self.at(frame.slot), frame.length)
+        (self.at(frame.slot), frame.bytes())
     }
 
     /// Writes what a send over a ring ends with; the place of all its bytes.
@@ -91,9 +92,9 @@ impl Pool {
     pub(crate) fn write_tail(&self, frame: &Frame, queued: u32, lap: u32) -> (usize, usize) {
         use zerocopy::IntoBytes;
         let (at, length) = self.place(frame);
-        let send = self.bytes().as_shared().skip(at).take(length);
+        let send = self.bytes.as_shared().skip(at).take(length);
         let tail = Tail::of(send, queued, lap);
-        self.bytes().write(at + length, tail.as_bytes());
+        self.bytes.write(at + length, tail.as_bytes());
         (at, length + TAIL)
     }
 }
@@ -105,33 +106,48 @@ pub(crate) struct Far {
 }
 
 /// One send: its slot, and what it carries.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Frame {
-    slot: u32,
-    /// Bytes in the slot, head included.
-    length: usize,
-    pub(crate) messages: u16,
-    pub(crate) body: Option<Far>,
     /// The number of its request, once it is posted.
     pub(crate) request: u64,
+    slot: u32,
+    /// Bytes in the slot, head included.
+    length: u32,
+    pub(crate) messages: u16,
     /// Flags of its head besides: [`CONTROLS`], where it carries no messages.
     pub(crate) flags: u16,
+    /// The body of its last message lies elsewhere.
+    has_body: bool,
 }
 
 impl Frame {
-    fn total(&self) -> usize {
-        self.length + self.body.as_ref().map_or(0, |body| body.slice.len())
+    /// A send in a slot, without messages yet.
+    #[inline]
+    fn new(slot: u32) -> Self {
+        Self {
+            slot,
+            length: HEAD as u32,
+            ..Self::default()
+        }
     }
 
     /// Bytes in the slot, head included.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
-        self.length
+        self.length as usize
+    }
+
+    /// Whether another message of this length fits behind those that are in the slot.
+    #[inline]
+    fn has_room(&self, length: usize, slot: usize) -> bool {
+        let is_open = !self.has_body && self.flags == 0 && self.messages < u16::MAX;
+        is_open && self.bytes() + LENGTH + length <= slot
     }
 
     /// Whether it is of messages that are all in the slot, and no longer than this.
     #[inline]
     pub(crate) fn is_short(&self, most: usize) -> bool {
-        self.flags == 0 && self.body.is_none() && self.length <= most
+        self.flags == 0 && !self.has_body && self.bytes() <= most
     }
 }
 
@@ -139,37 +155,47 @@ impl Frame {
 #[cfg(test)]
 pub(crate) fn frame_of(length: usize, messages: u16) -> Frame {
     Frame {
-        slot: 0,
-        length,
+        length: length as u32,
         messages,
-        body: None,
-        request: 0,
-        flags: 0,
+        ..Frame::default()
     }
 }
 
-/// The sends to one peer.
+/// The sends to one peer, in a ring of places: those that are kept are numbered without a gap.
 pub(crate) struct Outbox {
-    frames: VecDeque<Frame>,
-    /// How many of them, from the first on, were posted.
+    frames: Box<[Frame; PLACES]>,
+    /// By places: bodies that lie elsewhere.
+    bodies: Box<[Option<Far>; PLACES]>,
+    /// The numbers of the oldest send that is kept, of the first one that was not posted, and of the next.
+    first: usize,
     posted: usize,
+    end: usize,
     /// Messages accepted since the connection began, and of these those whose frames are gone.
     pub(crate) accepted: u64,
     gone: u64,
     /// Of the sends that are kept, those with a body that lies elsewhere.
-    bodies: usize,
+    far: usize,
     /// Messages wait for windows that are not bound yet.
     pub(crate) is_held: bool,
+}
+
+/// The place of a send in the ring.
+#[inline]
+fn place(number: usize) -> usize {
+    number % PLACES
 }
 
 impl Outbox {
     pub(crate) fn new() -> Self {
         Self {
-            frames: VecDeque::with_capacity(FRAMES + CONTROLS_MOST),
+            frames: Box::new([Frame::default(); PLACES]),
+            bodies: Box::new([const { None }; PLACES]),
+            first: 0,
             posted: 0,
+            end: 0,
             accepted: 0,
             gone: 0,
-            bodies: 0,
+            far: 0,
             is_held: false,
         }
     }
@@ -177,24 +203,26 @@ impl Outbox {
     /// Whether a send waits to be posted.
     #[inline]
     pub(crate) fn waits(&self) -> bool {
-        self.posted < self.frames.len()
+        self.posted != self.end
     }
 
     /// Whether what has ended has to be given back now, and not with others: something waits, a body lies
     /// elsewhere, or many are kept.
     #[inline]
     pub(crate) fn is_pressed(&self) -> bool {
-        self.waits() || self.bodies > 0 || self.frames.len() >= TOGETHER
+        self.waits() || self.far > 0 || self.kept() >= MANY
     }
 
     /// Sends that are kept: not posted, or not known to be taken.
+    #[inline]
     pub(crate) fn kept(&self) -> usize {
-        self.frames.len()
+        self.end - self.first
     }
 
     /// Whether nothing is kept.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.frames.is_empty()
+        self.first == self.end
     }
 
     /// Accepts a message, behind others that wait in the same slot if it fits there; a body that lies in
@@ -208,96 +236,100 @@ impl Outbox {
         far: Option<Far>,
     ) -> Result<(), Refused> {
         let length = head.len() + body.len();
-        let fits = self.frames.len() > self.posted
-            && self.frames.back().is_some_and(|last| {
-                last.body.is_none()
-                    && last.flags == 0
-                    && last.total() + LENGTH + length <= pool.slot
-                    && last.messages < u16::MAX
-            });
-        if !fits {
-            self.begin(pool)?;
-        }
-        let Some(frame) = self.frames.back_mut() else {
-            return Err(Refused::Full);
+        let last = place(self.end.wrapping_sub(1));
+        let at = if self.waits() && self.frames[last].has_room(length, pool.slot) {
+            last
+        } else {
+            self.begin(pool)?
         };
+        let frame = &mut self.frames[at];
         let start = pool.at(frame.slot);
-        let mut at = start + frame.length;
-        let bytes = pool.bytes();
-        at += bytes.write(at, &(length as u16).to_le_bytes());
-        at += bytes.write(at, head);
+        let room = pool.bytes.room();
+        let mut end = start + frame.bytes();
+        end += room.write_shared(end, SharedBytes::of(&(length as u16).to_le_bytes()));
+        end += room.write_shared(end, SharedBytes::of(head));
         if far.is_none() {
-            body.for_each_part(|part| at += bytes.write_shared(at, part));
+            body.for_each_part(|part| end += room.write_shared(end, part));
         }
-        frame.length = at - start;
-        if far.is_some() {
-            frame.body = far;
-            self.bodies += 1;
-        }
+        frame.length = (end - start) as u32;
         frame.messages += 1;
         self.accepted += 1;
+        if far.is_some() {
+            self.keep_body(at, far);
+        }
         Ok(())
     }
 
-    fn begin(&mut self, pool: &mut Pool) -> Result<(), Refused> {
-        if self.frames.len() >= FRAMES {
-            return Err(Refused::Full);
-        }
+    /// Begins another send; returns its place.
+    #[inline]
+    fn begin(&mut self, pool: &mut Pool) -> Result<usize, Refused> {
         // Without a slot for them, what messages wait for would never be agreed upon.
-        if pool.free.len() <= pool.reserved {
+        if self.kept() >= FRAMES || pool.free.len() <= pool.reserved {
             return Err(Refused::Full);
         }
         let slot = pool.free.pop().ok_or(Refused::Full)?;
-        self.frames.push_back(Frame {
-            slot,
-            length: HEAD,
-            messages: 0,
-            body: None,
-            request: 0,
-            flags: 0,
-        });
-        Ok(())
+        let at = place(self.end);
+        self.frames[at] = Frame::new(slot);
+        self.end += 1;
+        Ok(at)
+    }
+
+    /// The body of the last message of a send lies elsewhere.
+    #[cold]
+    fn keep_body(&mut self, at: usize, far: Option<Far>) {
+        self.frames[at].has_body = true;
+        self.bodies[at] = far;
+        self.far += 1;
     }
 
     /// Adds a send without messages in front of those that wait; `false` if there is no room now.
     pub(crate) fn control(&mut self, pool: &mut Pool, bytes: &[u8]) -> bool {
-        if self.frames.len() >= FRAMES + CONTROLS_MOST {
+        if self.kept() >= FRAMES + CONTROLS_MOST {
             return false;
         }
         let Some(slot) = pool.free.pop() else {
             return false;
         };
-        pool.bytes().write(pool.at(slot) + HEAD, bytes);
-        let behind = self
-            .frames
-            .iter()
-            .skip(self.posted)
-            .take_while(|frame| frame.flags != 0);
-        let place = self.posted + behind.count();
-        let frame = Frame {
-            slot,
-            length: HEAD + bytes.len(),
-            messages: 0,
-            body: None,
-            request: 0,
+        pool.bytes.write(pool.at(slot) + HEAD, bytes);
+        let waiting = self.posted..self.end;
+        let behind = waiting.take_while(|number| self.frames[place(*number)].flags != 0);
+        let number = self.posted + behind.count();
+        self.frames[place(self.end)] = Frame {
+            length: (HEAD + bytes.len()) as u32,
             flags: CONTROLS,
+            ..Frame::new(slot)
         };
-        self.frames.insert(place, frame);
+        for later in (number..self.end).rev() {
+            self.frames.swap(place(later), place(later + 1));
+            self.bodies.swap(place(later), place(later + 1));
+        }
+        self.end += 1;
         true
     }
 
-    /// The next send to be posted.
+    /// The next send to be posted, and the body that lies elsewhere.
     #[inline]
-    pub(crate) fn next(&mut self) -> Option<&mut Frame> {
-        let is_held = self.is_held;
-        let next = self.frames.get_mut(self.posted)?;
-        (!is_held || next.flags != 0).then_some(next)
+    pub(crate) fn next(&mut self) -> Option<(&mut Frame, Option<&Place>)> {
+        if !self.waits() {
+            return None;
+        }
+        let at = place(self.posted);
+        let frame = &mut self.frames[at];
+        if self.is_held && frame.flags == 0 {
+            return None;
+        }
+        let body = if frame.has_body {
+            self.bodies[at].as_ref().map(|far| &far.place)
+        } else {
+            None
+        };
+        Some((frame, body))
     }
 
     /// Whether another one waits behind the next send.
     #[inline]
     pub(crate) fn has_two(&self) -> bool {
-        self.posted + 1 < self.frames.len()
+        self.end - self.posted > 1
     }
 
     /// The next send was prepared.
@@ -315,26 +347,35 @@ impl Outbox {
     /// to `consumed`.
     #[inline]
     pub(crate) fn release(&mut self, pool: &mut Pool, consumed: u64, done: u64) {
-        while self.posted > 0
-            && let Some(frame) = self.frames.front()
-            && frame.request <= done
-            && self.gone + u64::from(frame.messages) <= consumed
-        {
-            self.gone += u64::from(frame.messages);
-            self.bodies -= usize::from(frame.body.is_some());
+        while self.first != self.posted {
+            let at = place(self.first);
+            let frame = &self.frames[at];
+            let gone = self.gone + u64::from(frame.messages);
+            if frame.request > done || gone > consumed {
+                return;
+            }
+            self.gone = gone;
+            self.first += 1;
             pool.free.push(frame.slot);
-            self.frames.pop_front();
-            self.posted -= 1;
+            if frame.has_body {
+                self.bodies[at] = None;
+                self.far -= 1;
+            }
         }
     }
 
     /// Ends all sends: shows the messages above `consumed`, oldest first, each with its number.
     pub(crate) fn end(&mut self, pool: &mut Pool, consumed: u64, mut each: impl FnMut(u64, Vec<u8>)) {
         let mut number = self.gone;
-        for frame in self.frames.drain(..) {
-            let start = pool.at(frame.slot);
-            let bytes = pool.bytes().as_shared().skip(start).take(frame.length);
-            for_each(bytes, &frame, |message| {
+        for at in (self.first..self.end).map(place) {
+            let frame = self.frames[at];
+            let bytes = pool
+                .bytes
+                .as_shared()
+                .skip(pool.at(frame.slot))
+                .take(frame.bytes());
+            let body = self.bodies[at].take();
+            for_each(bytes, frame.messages, body.as_ref(), |message| {
                 number += 1;
                 if number > consumed {
                     each(number, message);
@@ -342,17 +383,18 @@ impl Outbox {
             });
             pool.free.push(frame.slot);
         }
-        (self.posted, self.accepted, self.gone, self.bodies) = (0, 0, 0, 0);
+        (self.first, self.posted, self.end, self.far) = (0, 0, 0, 0);
+        (self.accepted, self.gone) = (0, 0);
     }
 }
 
 /// Shows copies of the messages of a send.
-fn for_each(bytes: SharedBytes<'_>, frame: &Frame, mut each: impl FnMut(Vec<u8>)) {
+fn for_each(bytes: SharedBytes<'_>, messages: u16, body: Option<&Far>, mut each: impl FnMut(Vec<u8>)) {
     let mut at = HEAD;
-    for _ in 0..frame.messages {
+    for _ in 0..messages {
         let length = usize::from(bytes.read(at).map_or(0, u16::from_le_bytes));
         let mut message = bytes.skip(at + LENGTH).take(length).to_vec();
-        if let Some(body) = &frame.body
+        if let Some(body) = body
             && message.len() < length
         {
             message.extend(body.slice.as_shared().to_vec());

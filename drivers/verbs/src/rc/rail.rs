@@ -22,7 +22,7 @@ use doorbell_fabric::time::Time;
 use doorbell_inet::system_error;
 
 use super::connector::Connector;
-use super::core::{Core, RcStats, Sizes, Stage};
+use super::core::{Core, Peer, RcStats, Sizes, Stage};
 use super::hello::Route;
 use super::onesided::WindowFacts;
 use super::record::Event as Recorded;
@@ -608,11 +608,17 @@ impl Message for RcRail {
         self.core.flush();
     }
 
+    #[inline]
+    fn flush_for(&mut self, peer: PeerIndex) -> bool {
+        self.core.flush();
+        let peer = self.core.peers.get(peer.index());
+        peer.is_none_or(|peer| !peer.waits())
+    }
+
     fn holds_back(&mut self, peer: Option<PeerIndex>) -> bool {
         self.core.flush();
-        let waits = |peer: &super::core::Peer| peer.outbox.as_ref().is_some_and(|outbox| outbox.waits());
         match peer {
-            Some(peer) => self.core.peers.get(peer.index()).is_some_and(waits),
+            Some(peer) => self.core.peers.get(peer.index()).is_some_and(Peer::waits),
             None => self.core.holds_back(),
         }
     }

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use doorbell_fabric::memory::{Region, SharedBytes};
+use doorbell_fabric::memory::{Region, RegionSlice, SharedBytes};
 
 use crate::error::VerbsError;
-use crate::sys::{Domain, Event, Registered, SharedQueue};
+use crate::sys::{Domain, Event, ReceiveList, Registered, SharedQueue};
 
 /// Slots that are posted together, and at least how many are added at a time.
 const BATCH: usize = 16;
@@ -21,14 +21,16 @@ fn id_of(slot: usize, generation: u32) -> u64 {
 pub(crate) struct Slots {
     /// `None` when the device is gone.
     device: Option<(Arc<Domain>, Arc<SharedQueue>)>,
-    /// Memory of `step` slots each.
+    /// Memory of `step` slots each, and each slot's part of it.
     chunks: Vec<Arc<Registered>>,
+    slices: Vec<RegionSlice>,
     step: usize,
     slot: usize,
     most: usize,
     /// By slot: how often it was posted; odd while the device has it.
     generations: Vec<u32>,
     back: Vec<u32>,
+    list: ReceiveList,
     /// Slots that the device has, and that peers were promised.
     pub(crate) posted: usize,
     pub(crate) promised: usize,
@@ -55,11 +57,13 @@ impl Slots {
         let mut slots = Self {
             device: Some((Arc::clone(domain), queue)),
             chunks: Vec::new(),
+            slices: Vec::with_capacity(most),
             step,
             slot,
             most,
             generations: Vec::with_capacity(most),
             back: Vec::with_capacity(most),
+            list: ReceiveList::default(),
             posted: 0,
             promised: 0,
             doubt: 0,
@@ -84,6 +88,8 @@ impl Slots {
             what: error.to_string(),
         })?;
         self.chunks.push(Registered::new(domain, &region)?);
+        let slices = (0..self.step).map_while(|at| region.whole().slice(at * self.slot, self.slot));
+        self.slices.extend(slices);
         self.generations.resize(have + self.step, 0);
         self.back.extend((have as u32..(have + self.step) as u32).rev());
         self.refill(true);
@@ -105,6 +111,7 @@ impl Slots {
     pub(crate) fn release(&mut self) {
         self.device = None;
         self.chunks.clear();
+        self.slices.clear();
         self.generations.clear();
         self.back.clear();
         (self.posted, self.promised, self.doubt) = (0, 0, 0);
@@ -236,12 +243,7 @@ impl Slots {
     /// The bytes of a slot that was taken.
     #[inline]
     pub(crate) fn bytes(&self, slot: u32, length: usize) -> SharedBytes<'_> {
-        let (chunk, at) = self.place(slot);
-        self.chunks[chunk]
-            .memory()
-            .as_shared()
-            .skip(at)
-            .take(length.min(self.slot))
+        self.slices[slot as usize].as_shared().take(length)
     }
 
     fn place(&self, slot: u32) -> (usize, usize) {
@@ -254,48 +256,48 @@ impl Slots {
     #[inline]
     pub(crate) fn give_back(&mut self, slot: u32) {
         self.back.push(slot);
-        let quarter = self.generations.len() / 4;
-        if self.back.len() >= BATCH.min(quarter.max(1)) {
-            self.refill(false);
+        let lacks = self.posted < self.promised + self.doubt;
+        if lacks || self.back.len() >= self.together() {
+            self.refill(lacks);
         }
-        if self.posted < self.promised + self.doubt {
-            self.refill(true);
-        }
+    }
+
+    /// Slots that are posted together, if no promise needs one.
+    #[inline]
+    fn together(&self) -> usize {
+        BATCH.min((self.generations.len() / 4).max(1))
     }
 
     /// Posts what came back: whole lists, or everything.
     pub(crate) fn refill(&mut self, all: bool) {
-        let quarter = self.generations.len() / 4;
-        while !self.back.is_empty() && (all || self.back.len() >= BATCH.min(quarter.max(1))) {
+        while !self.back.is_empty() && (all || self.back.len() >= self.together()) {
             if !self.post_some() {
                 return;
             }
         }
     }
 
-    /// Posts up to a list's length of slots of one chunk.
+    /// Posts up to a list's length of slots.
     fn post_some(&mut self) -> bool {
-        let mut list = [(0, 0); BATCH];
-        let (Some(last), Some((_, queue))) = (self.back.last(), &self.device) else {
+        let Some((_, queue)) = &self.device else {
             return false;
         };
-        let (chunk, mut count) = (self.place(*last).0, 0);
+        let wanted = self.back.len().min(BATCH);
         for &slot in self.back.iter().rev().take(BATCH) {
-            let (of, at) = self.place(slot);
-            if of != chunk {
+            let (chunk, at) = self.place(slot);
+            let id = id_of(slot as usize, self.generations[slot as usize].wrapping_add(1));
+            let memory = (&*self.chunks[chunk], at, self.slot);
+            if self.list.next(id, memory).is_err() {
                 break;
             }
-            let generation = self.generations[slot as usize].wrapping_add(1);
-            list[count] = (id_of(slot as usize, generation), at);
-            count += 1;
         }
-        let taken = queue.receive(&list[..count], &self.chunks[chunk], self.slot);
-        for (id, _) in &list[..taken] {
-            self.generations[*id as u32 as usize] = (*id >> 32) as u32;
+        let taken = queue.receive(&mut self.list);
+        for slot in self.back.drain(self.back.len() - taken..) {
+            let generation = &mut self.generations[slot as usize];
+            *generation = generation.wrapping_add(1);
         }
-        self.back.truncate(self.back.len() - taken);
         self.posted += taken;
-        self.is_refused = taken < count;
+        self.is_refused = taken < wanted;
         !self.is_refused
     }
 }

@@ -440,7 +440,7 @@ owner! {
 
 mod reliable;
 pub(crate) use reliable::{Beneath, DeviceAtomic, Held, Pinned, Requests, Window};
-pub(crate) use reliable::{PIECES, Place, Poster, ReliablePair, ReliableSizes, SharedQueue};
+pub(crate) use reliable::{PIECES, Place, Poster, ReceiveList, ReliablePair, ReliableSizes, SharedQueue};
 
 impl Domain {
     /// # Errors
@@ -653,6 +653,7 @@ impl Registered {
     }
 
     /// The piece of it that a request names; `None` where it is not inside.
+    #[inline]
     fn piece(&self, at: usize, length: usize) -> Option<Sge> {
         let end = at.checked_add(length)?;
         if end > self.memory.len() {
@@ -940,12 +941,14 @@ impl<const N: usize> SendList<N> {
     ///
     /// # Errors
     /// If as many wait as the queue holds.
-    #[inline]
+    #[inline(always)]
     fn next(&mut self, id: u64, pieces: [Sge; N]) -> Result<&mut SendWr, Broken> {
         let index = self.waiting;
-        let request = self.requests.get_mut(index).ok_or(Broken)?;
+        let (Some(request), Some(place)) = (self.requests.get_mut(index), self.pieces.get_mut(index)) else {
+            return Err(Broken);
+        };
+        *place = pieces;
         request.wr_id = id;
-        self.pieces[index] = pieces;
         self.waiting += 1;
         Ok(request)
     }

@@ -3,7 +3,7 @@
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::MsgId;
 
-use super::{Core, IDLE, Stage};
+use super::{Core, ENOUGH, IDLE, Stage, enlist};
 use crate::rc::destroyer::Over;
 use crate::rc::link::State;
 use crate::rc::record::Drop;
@@ -62,32 +62,56 @@ impl Core {
     #[inline]
     pub(crate) fn after_poll(&mut self, found: bool) {
         self.slots.check();
-        self.reap();
         self.reap_one_sided();
-        self.idle = if found { 0 } else { self.idle.wrapping_add(1) };
         if found {
-            self.tell(true);
-        } else if self.idle == 2 || self.idle.is_multiple_of(16) {
-            self.read_pages();
-            // For an owner that polls and does nothing else.
-            if self.idle.is_multiple_of(IDLE) {
-                self.tell(false);
+            self.idle = 0;
+            if self.under_way >= ENOUGH {
+                self.reap();
+            }
+            if self.is_low {
+                self.tell(true);
+            }
+        } else {
+            self.idle = self.idle.wrapping_add(1);
+            if self.idle == 2 || self.idle.is_multiple_of(16) {
+                self.after_idle_polls();
             }
         }
         self.flush();
     }
 
+    /// Nothing has come for some polls: there is time for what ends here.
+    fn after_idle_polls(&mut self) {
+        self.reap();
+        self.read_pages();
+        // For an owner that polls and does nothing else.
+        if self.idle.is_multiple_of(IDLE) {
+            self.tell(false);
+        }
+    }
+
     /// Writes counters to the peers that wait for them; at leisure to all that do not know them.
     pub(crate) fn tell(&mut self, only_low: bool) {
         let mut at = 0;
+        self.is_low = false;
         while let Some(&index) = self.owed.get(at) {
             let is_done = self.tell_one(index, only_low);
+            let link = &self.peers[index as usize].link;
+            self.is_low |= link.as_ref().is_some_and(|link| link.is_low());
             if is_done {
                 self.owed.swap_remove(at);
                 self.peers[index as usize].is_owed = false;
             } else {
                 at += 1;
             }
+        }
+    }
+
+    /// A peer does not know all of what was taken of it, or that it has used a credit.
+    #[inline]
+    pub(crate) fn mark_owed(&mut self, index: u32) {
+        if let Some(peer) = self.peers.get_mut(index as usize) {
+            enlist(&mut self.owed, &mut peer.is_owed, index);
         }
     }
 
@@ -98,11 +122,8 @@ impl Core {
 
     /// Grants more credits to a peer that waits for them soon, for the next head to bring: one that only
     /// looks and answers does not poll.
-    #[inline]
-    pub(crate) fn grant_if_low(&mut self, index: u32) {
-        if let Some(link) = &mut self.peers[index as usize].link
-            && link.is_low()
-        {
+    pub(crate) fn grant_more(&mut self, index: u32) {
+        if let Some(link) = &mut self.peers[index as usize].link {
             link.widen(&self.slots);
             self.stats.granted += link.grant(&mut self.slots);
         }

@@ -84,7 +84,7 @@ impl Core {
     pub(super) fn let_go_of(&mut self, index: u32, mut link: Box<Link>) {
         link.sever();
         self.drop_ring(index);
-        self.by_pair.remove(&link.ours.pair);
+        self.by_pair.remove(link.ours.pair);
         self.under_way -= link.under_way();
         // Their completions may come until it is destroyed.
         self.has_stale = true;

@@ -39,7 +39,7 @@ pub(crate) struct Peer {
     pub(crate) life: Life,
     pub(super) is_dirty: bool,
     pub(super) is_active: bool,
-    pub(super) is_owed: bool,
+    pub(crate) is_owed: bool,
     pub(crate) is_wanted: bool,
     /// Whether the lists have room for it.
     pub(super) is_met: bool,
@@ -70,7 +70,14 @@ impl Peer {
         }
     }
 
+    /// Whether something that was accepted for it was not posted.
+    #[inline]
+    pub(crate) fn waits(&self) -> bool {
+        self.outbox.as_ref().is_some_and(|outbox| outbox.waits())
+    }
+
     /// The numbers of the messages accepted over the present connection.
+    #[inline]
     pub(crate) fn accepted(&self) -> u64 {
         self.outbox.as_ref().map_or(0, |outbox| outbox.accepted)
     }

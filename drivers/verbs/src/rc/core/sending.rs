@@ -3,33 +3,27 @@
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Body, MsgId, Refused};
 
-use super::{BATCH, Core, Stage, reason_of};
-use crate::rc::link::{DEPTH, Ended, Posted, State};
+use super::{BATCH, Core, Stage, enlist, reason_of};
+use crate::rc::link::{DEPTH, Posted, State};
 use crate::rc::outbox::{Far, Outbox};
 use crate::rc::record::Event;
 use crate::sys::{Wc, numbers};
-
-/// A list of peers, each at most once, by a mark of its own.
-macro_rules! enlist {
-    ($core:ident, $list:ident, $mark:ident, $index:expr) => {
-        let index = $index;
-        if let Some(peer) = $core.peers.get_mut(index as usize)
-            && !std::mem::replace(&mut peer.$mark, true)
-        {
-            $core.$list.push(index);
-        }
-    };
-}
 
 impl Core {
     /// Accepts a message.
     #[inline]
     pub(crate) fn accept(&mut self, index: u32, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
         let result = self.try_accept(index, head, body);
-        if result != Err(Refused::Full) {
-            return result;
+        if result == Err(Refused::Full) {
+            self.accept_again(index, head, body)
+        } else {
+            result
         }
-        // Perhaps something has ended meanwhile.
+    }
+
+    /// Accepts a message for which there was no room: perhaps something has ended meanwhile.
+    #[cold]
+    fn accept_again(&mut self, index: u32, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
         self.reap();
         self.read_page(index);
         self.release(index);
@@ -39,17 +33,17 @@ impl Core {
         self.try_accept(index, head, body)
     }
 
-    #[inline]
+    #[inline(always)]
     fn try_accept(&mut self, index: u32, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
-        let peer = self.peers.get_mut(index as usize).ok_or(Refused::PeerDown)?;
+        let Some(peer) = self.peers.get_mut(index as usize) else {
+            return Err(Refused::PeerDown);
+        };
         if peer.stage == Stage::Down {
             return Err(Refused::PeerDown);
         }
-        let is_ending = peer
-            .link
-            .as_ref()
-            .is_some_and(|link| matches!(link.state, State::Ending(..)));
-        if is_ending {
+        if let Some(link) = &peer.link
+            && matches!(link.state, State::Ending(..))
+        {
             return Err(Refused::Full);
         }
         let far = match body {
@@ -61,18 +55,17 @@ impl Core {
             }
             _ => None,
         };
-        let is_far = far.is_some();
+        self.stats.zero_copy += u64::from(far.is_some());
         let Some(outbox) = &mut peer.outbox else {
             return self.accept_first(index, head, body);
         };
         outbox.accept(&mut self.pool, head, body, far)?;
         let id = MsgId(peer.base + outbox.accepted);
         self.stats.sent += 1;
-        self.stats.zero_copy += u64::from(is_far);
         if peer.stage == Stage::Fresh && !std::mem::replace(&mut peer.is_wanted, true) {
             self.wanted.push_back(index);
         }
-        self.mark_dirty(index);
+        enlist(&mut self.dirty, &mut peer.is_dirty, index);
         Ok(id)
     }
 
@@ -81,106 +74,119 @@ impl Core {
     fn accept_first(&mut self, index: u32, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
         self.begin_with(index);
         self.peers[index as usize].outbox = Some(Box::new(Outbox::new()));
-        self.try_accept(index, head, body)
+        self.accept(index, head, body)
     }
 
     #[inline]
     pub(crate) fn mark_dirty(&mut self, index: u32) {
-        enlist!(self, dirty, is_dirty, index);
-    }
-
-    #[inline]
-    pub(crate) fn mark_owed(&mut self, index: u32) {
-        enlist!(self, owed, is_owed, index);
+        if let Some(peer) = self.peers.get_mut(index as usize) {
+            enlist(&mut self.dirty, &mut peer.is_dirty, index);
+        }
     }
 
     /// Posts everything that waits and may be sent: one doorbell for each peer.
     #[inline]
     pub(crate) fn flush(&mut self) {
-        self.flush_one_sided();
+        if self.onesided.has_to_post() {
+            self.flush_one_sided();
+        }
         while let Some(index) = self.dirty.pop() {
-            self.post_controls(index);
-            let peer = &mut self.peers[index as usize];
-            peer.is_dirty = false;
-            let Some(outbox) = &mut peer.outbox else { continue };
-            let Some(link) = &mut peer.link else {
-                if !outbox.is_empty() {
-                    enlist!(self, active, is_active, index);
-                }
-                continue;
-            };
-            let most = (self.entries - DEPTH).saturating_sub(self.under_way);
-            let posted = link.post(outbox, &self.pool, most, self.now);
-            let is_kept = !outbox.is_empty();
-            self.stats.sends += posted.sends as u64;
-            self.stats.asked += u64::from(posted.asks);
-            self.stats.inline += posted.inline as u64;
-            self.stats.coalesced += posted.messages.saturating_sub(posted.sends) as u64;
-            self.stats.stalls += u64::from(posted.is_stalled);
-            self.stats.ring += posted.ring as u64;
-            self.book(index, posted);
-            if is_kept {
-                enlist!(self, active, is_active, index);
-            }
+            self.post(index);
         }
     }
 
+    /// Posts what waits for one peer and may be sent.
+    fn post(&mut self, index: u32) {
+        if self.onesided.has_controls() {
+            self.post_controls(index);
+        }
+        let peer = &mut self.peers[index as usize];
+        peer.is_dirty = false;
+        let Some(outbox) = &mut peer.outbox else { return };
+        if !outbox.is_empty() {
+            enlist(&mut self.active, &mut peer.is_active, index);
+        }
+        let Some(link) = &mut peer.link else { return };
+        let most = (self.entries - DEPTH).saturating_sub(self.under_way);
+        let posted = link.post((outbox, &self.pool), most, self.now, &mut self.stats);
+        self.book(index, posted);
+    }
+
+    /// Takes what was posted for a peer into account.
+    #[inline]
     pub(crate) fn book(&mut self, index: u32, posted: Posted) {
         if posted.requests > 0 {
             self.under_way += posted.requests;
             self.stats.doorbells += 1;
-            enlist!(self, busy, is_busy, index);
+            enlist(&mut self.busy, &mut self.peers[index as usize].is_busy, index);
         }
         if posted.is_broken {
             self.end(index, DownReason::Resources);
         }
     }
 
-    /// Takes the completions of sends.
+    /// Takes the completions of sends, if there can be any.
     #[inline]
     pub(crate) fn reap(&mut self) {
+        if self.under_way > 0 || self.has_stale {
+            self.reap_all();
+        }
+    }
+
+    fn reap_all(&mut self) {
         // A queue that is broken ends nothing: time ends its connections.
-        while (self.under_way > 0 || self.has_stale)
-            && let Some(device) = &self.device
+        while let Some(device) = &self.device
             && let Ok(count) = device.sent.poll(&mut self.reaped)
         {
-            for at in 0..count {
-                let completion = self.reaped[at];
-                self.complete(&completion);
+            let mut at = 0;
+            while at < count {
+                at = self.complete(at, count);
             }
             if count < BATCH {
                 self.has_stale = false;
                 return;
             }
+            if self.under_way == 0 && !self.has_stale {
+                return;
+            }
         }
     }
 
-    /// One completion: of one in error, only its request, its status and its queue pair count.
-    #[inline]
-    fn complete(&mut self, completion: &Wc) {
-        let Some(&index) = self.by_pair.get(&completion.qp_num) else {
+    /// Takes the completions of one queue pair from a place on, up to the first one in error: of that, only
+    /// its request, its status and its queue pair count. Returns the place behind them.
+    fn complete(&mut self, mut at: usize, count: usize) -> usize {
+        let first = &self.reaped[at];
+        let pair = first.qp_num;
+        let Some(index) = self.by_pair.get(pair) else {
             self.stats.stale += 1;
-            return;
+            return at + 1;
         };
-        let peer = &mut self.peers[index as usize];
-        let Some(link) = &mut peer.link else { return };
-        let is_error = completion.status != numbers::SUCCESS;
-        match link.ended(completion.wr_id, is_error, self.now) {
-            Ended::Nonsense => self.stats.nonsense += 1,
-            Ended::Well(count) => {
-                let is_up = link.state != State::Receiving;
-                self.under_way -= count;
-                if is_up {
-                    self.release_together(index);
-                } else {
-                    self.proved(index);
+        let Some(link) = &mut self.peers[index as usize].link else {
+            return at + 1;
+        };
+        let mut failed = None;
+        for completion in &self.reaped[at..count] {
+            if completion.qp_num != pair || failed.is_some() {
+                break;
+            }
+            at += 1;
+            match link.ended(completion.wr_id, self.now) {
+                0 => self.stats.nonsense += 1,
+                ended => {
+                    self.under_way -= ended;
+                    failed = (completion.status != numbers::SUCCESS).then_some(*completion);
                 }
             }
-            Ended::Badly(count) => {
-                self.under_way -= count;
-                self.failed(index, completion);
-            }
         }
+        let is_beginning = link.state == State::Receiving;
+        if let Some(completion) = failed {
+            self.failed(index, &completion);
+        } else if is_beginning {
+            self.proved(index);
+        } else {
+            self.release_together(index);
+        }
+        at
     }
 
     #[cold]
@@ -208,7 +214,7 @@ impl Core {
         if let (Some(outbox), Some(link)) = (&mut peer.outbox, &peer.link) {
             outbox.release(&mut self.pool, link.known.consumed, link.done());
             if outbox.waits() {
-                self.mark_dirty(index);
+                enlist(&mut self.dirty, &mut peer.is_dirty, index);
             }
         }
     }

@@ -319,6 +319,12 @@ impl OneSided {
         !self.dirty.is_empty()
     }
 
+    /// Whether a peer may have a control message that waits.
+    #[inline]
+    pub(crate) fn has_controls(&self) -> bool {
+        !self.sides.is_empty()
+    }
+
     /// A peer has something to be looked after.
     fn mark_active(&mut self, peer: u32) {
         if !std::mem::replace(&mut self.side(peer).is_active, true) {

@@ -42,7 +42,7 @@ pub(crate) use self::sender::RingOut;
 use self::wire::{Offer, Word};
 use super::core::Core;
 use super::head::{self, Head, WANTS_MORE};
-use super::inbox::Current;
+use super::inbox::{Begun, Current};
 use super::onesided::wire::Control;
 use super::record::Drop;
 use crate::config::RingUse;
@@ -171,9 +171,16 @@ impl Core {
         if let Some(link) = &mut self.peers[index as usize].link {
             link.early -= 1;
         }
-        if !self.open_send(index, early.slot, early.length, &early.head) {
-            self.slots.give_back(early.slot);
-            self.end(index, DownReason::Hostile);
+        match self.open_send(index, early.slot, early.length, &early.head) {
+            Begun::Messages(count) => {
+                let current = Current::new(index, early.slot, early.length, count);
+                self.inbox.show(current);
+            }
+            Begun::Nothing => {}
+            Begun::Broken => {
+                self.slots.give_back(early.slot);
+                self.end(index, DownReason::Hostile);
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! Queue pairs of reliable connections, and the receive queue that they share.
 
+use std::ops::RangeInclusive;
+
 use super::*;
 use crate::sys::abi::{SrqAttr, SrqInitAttr};
 
@@ -109,13 +111,77 @@ impl SharedQueue {
         done(result).map_err(|error| failed("ibv_modify_srq", &self.open.name, error))
     }
 
-    /// Posts up to 16 receives, each by its number and its place; returns how many were taken.
-    pub(crate) fn receive(&self, list: &[(u64, usize)], memory: &Arc<Registered>, length: usize) -> usize {
-        post_receives(list, (memory, length), |first, bad| {
-            // SAFETY: the queue is alive; the list and its pieces are read before the call returns. The
-            // memory that they name is registered; once it is not, the device refuses it.
-            unsafe { (self.post)(self.raw, first, bad) }
-        })
+    /// Posts what was prepared, by one call; returns how many receives were taken. The others are forgotten.
+    pub(crate) fn receive(&self, list: &mut ReceiveList) -> usize {
+        let count = std::mem::take(&mut list.waiting);
+        if count == 0 {
+            return 0;
+        }
+        let (requests, pieces) = (list.requests.as_mut_ptr(), list.pieces.as_mut_ptr());
+        for (at, request) in list.requests[..count].iter_mut().enumerate() {
+            request.sg_list = pieces.wrapping_add(at);
+            request.next = requests.wrapping_add(at + 1);
+        }
+        list.requests[count - 1].next = ptr::null_mut();
+        let first = list.requests.as_mut_ptr();
+        let mut bad: *mut RecvWr = ptr::null_mut();
+        // SAFETY: the queue is alive; the list of `count` requests ends with a null, and it and its pieces are
+        // read before the call returns. The memory that they name is registered; once it is not, the device
+        // refuses it.
+        match unsafe { (self.post)(self.raw, first, &raw mut bad) } {
+            0 => count,
+            _ => taken(first.addr(), bad.addr(), size_of::<RecvWr>()).min(count),
+        }
+    }
+}
+
+/// Receives that were prepared, up to 16 of them, and are to be posted to a shared queue by one call.
+pub(crate) struct ReceiveList {
+    requests: Box<[RecvWr; RECEIVES]>,
+    pieces: Box<[Sge; RECEIVES]>,
+    waiting: usize,
+}
+
+// SAFETY: the pointers in its requests are to its own memory, and are written before each use.
+unsafe impl Send for ReceiveList {}
+
+impl fmt::Debug for ReceiveList {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "ReceiveList of {}", self.waiting)
+    }
+}
+
+impl Default for ReceiveList {
+    fn default() -> Self {
+        let mut request = RecvWr::zeroed();
+        request.num_sge = 1;
+        Self {
+            requests: Box::new([request; RECEIVES]),
+            pieces: Box::new([Sge::zeroed(); RECEIVES]),
+            waiting: 0,
+        }
+    }
+}
+
+impl ReceiveList {
+    /// Prepares a receive, by its number and its place.
+    ///
+    /// # Errors
+    /// If as many wait as there is room for, or the place is not inside its memory.
+    #[inline]
+    pub(crate) fn next(
+        &mut self,
+        id: u64,
+        (memory, at, length): (&Registered, usize, usize),
+    ) -> Result<(), Broken> {
+        let place = self.waiting;
+        let (Some(request), Some(piece)) = (self.requests.get_mut(place), self.pieces.get_mut(place)) else {
+            return Err(Broken);
+        };
+        *piece = memory.piece(at, length).ok_or(Broken)?;
+        request.wr_id = id;
+        self.waiting += 1;
+        Ok(())
     }
 }
 
@@ -198,6 +264,7 @@ impl ReliablePair {
     }
 
     /// Bytes that go with a request itself.
+    #[inline]
     pub(crate) fn inline(&self) -> usize {
         self.granted.max_inline_data as usize
     }
@@ -231,8 +298,9 @@ pub(crate) const PIECES: usize = 2;
 pub(crate) struct Poster {
     pair: ReliablePair,
     list: SendList<PIECES>,
-    /// Bodies of the requests under way, by their numbers.
+    /// Bodies of the requests under way, by their numbers, and how many there are.
     kept: Box<[Option<Arc<Registered>>]>,
+    bodies: usize,
     /// What the requests of every connection name.
     #[allow(dead_code)] // kept alive
     memory: [Arc<Registered>; 2],
@@ -251,6 +319,7 @@ impl Poster {
             pair,
             list: SendList::new(sends),
             kept: vec![None; sends].into(),
+            bodies: 0,
             memory,
         }
     }
@@ -265,7 +334,7 @@ impl Poster {
     ///
     /// # Errors
     /// If as many wait as the queue holds, or a place is not inside its memory.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send(
         &mut self,
         id: u64,
@@ -278,8 +347,11 @@ impl Poster {
             Some(body) => Some(body.memory.piece(body.at, body.length).ok_or(Broken)?),
             None => None,
         };
-        let kept = self.kept(id);
-        self.kept[kept] = body.map(|body| Arc::clone(&body.memory));
+        if let Some(body) = body {
+            let kept = self.kept(id);
+            let former = self.kept[kept].replace(Arc::clone(&body.memory));
+            self.bodies += usize::from(former.is_none());
+        }
         let request = self.next(id, first, second, signalled)?;
         request.opcode = numbers::WR_SEND;
         Ok(())
@@ -299,8 +371,6 @@ impl Poster {
         signalled: bool,
     ) -> Result<(), Broken> {
         let piece = memory.piece(at, length).ok_or(Broken)?;
-        let kept = self.kept(id);
-        self.kept[kept] = None;
         let request = self.next(id, piece, None, signalled)?;
         request.opcode = numbers::WR_RDMA_WRITE;
         request.first = [address, key.into(), 0, 0];
@@ -315,7 +385,7 @@ impl Poster {
         id as usize & (self.kept.len() - 1)
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(
         &mut self,
         id: u64,
@@ -348,10 +418,19 @@ impl Poster {
         unsafe { self.list.post(&self.pair.open, self.pair.raw, usize::MAX) }
     }
 
-    /// Lets go of the memory of one request, which has ended.
+    /// Lets go of the memory of requests, which have ended.
     #[inline]
-    pub(crate) fn ended(&mut self, id: u64) {
-        let kept = self.kept(id);
-        self.kept[kept] = None;
+    pub(crate) fn ended(&mut self, ids: RangeInclusive<u64>) {
+        if self.bodies > 0 {
+            self.let_go(ids);
+        }
+    }
+
+    #[cold]
+    fn let_go(&mut self, ids: RangeInclusive<u64>) {
+        for id in ids {
+            let kept = self.kept(id);
+            self.bodies -= usize::from(self.kept[kept].take().is_some());
+        }
     }
 }
