@@ -129,6 +129,17 @@ impl<D: Datagram> Btl<D> {
         }
     }
 
+    /// Acknowledges at once what has come from a peer, if an acknowledgement is due to go later: for an owner
+    /// that may not call again for long, while the peer waits for it.
+    pub fn acknowledge(&mut self, peer: PeerIndex) {
+        let is_owed = |peer: &Peer| peer.is(about::ACK);
+        if self.core.peers.get(peer).is_some_and(is_owed) {
+            self.core.ack_now(peer);
+            let (tx, _) = self.driver.split();
+            self.core.service(tx);
+        }
+    }
+
     /// Whether several time-outs in a row have passed without an answer of this peer, or it has never
     /// answered the probes before its first use: it may be gone, computing without polling, or behind a
     /// firewall.

@@ -451,6 +451,10 @@ impl Manage for AnyRail {
         each_whole!(self, rail => rail.give_path(record));
     }
 
+    fn acknowledge(&mut self, peer: PeerIndex) {
+        each_whole!(self, rail => rail.acknowledge(peer));
+    }
+
     fn hello_room(&self) -> usize {
         each_whole!(self, rail => rail.hello_room())
     }

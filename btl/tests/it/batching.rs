@@ -29,6 +29,7 @@ impl Arrivals for Sink {
 struct Two {
     ends: [Btl<UdpRail>; 2],
     to: PeerIndex,
+    from: PeerIndex,
     clock: Clock,
     sink: Sink,
     sent: u64,
@@ -51,10 +52,11 @@ impl Two {
         });
         let at = [0, 1].map(|i: usize| (ends[i].address(), ends[i].incarnation()));
         let to = ends[0].open(&at[1].0, at[1].1).expect("it is there");
-        ends[1].open(&at[0].0, at[0].1).expect("it is there");
+        let from = ends[1].open(&at[0].0, at[0].1).expect("it is there");
         let mut two = Self {
             ends,
             to,
+            from,
             clock: Clock::start(),
             sink: Sink::default(),
             sent: 0,
@@ -155,4 +157,25 @@ fn those_that_wait_leave_before_a_sleep_and_with_a_flush() {
     let sent = two.sent;
     assert_eq!(two.arrived(sent), sent);
     two.settle();
+}
+
+#[test]
+fn an_acknowledgement_that_would_go_later_goes_at_once_where_the_peer_waits_for_it() {
+    let mut two = Two::new();
+    two.post(1);
+    let (sent, from) = (two.sent, two.from);
+    two.arrived(sent);
+    let known = |two: &mut Two| {
+        let start = Instant::now();
+        while two.ends[0].handed_over(two.to).0 < sent && start.elapsed() < Duration::from_millis(200) {
+            two.ends[0].poll(64, &mut Sink::default());
+        }
+        two.ends[0].handed_over(two.to).0
+    };
+    assert!(
+        known(&mut two) < sent,
+        "the receiver has read no clock since it came"
+    );
+    two.ends[1].acknowledge(from);
+    assert_eq!(known(&mut two), sent);
 }

@@ -111,6 +111,7 @@ impl State {
 
     #[inline(always)]
     fn received(&mut self, operation: &Operation, status: &Status, outlet: &mut Outlet) {
+        self.answer(status);
         let sender = self.sender(operation, status);
         if self.is_unknown(operation, sender) {
             self.report_unknown(operation, status, received_entry(operation, status));
@@ -124,6 +125,15 @@ impl State {
         }
         if let Some(queue) = self.queues.get_mut(operation.queue) {
             queue.complete(outlet, &received_entry(operation, status), sender);
+        }
+    }
+
+    /// The send of a long message ends when it is reported that all of it was taken: at once, since a client
+    /// that has what it waited for may make no calls for long.
+    #[inline(always)]
+    fn answer(&mut self, status: &Status) {
+        if status.length > self.one_frame as u64 {
+            self.member.acknowledge(status.source);
         }
     }
 
@@ -324,6 +334,7 @@ impl State {
     }
 
     fn report_delivery(&mut self, operation: &Operation, delivery: &Delivery, outlet: &mut Outlet) {
+        self.answer(&delivery.status);
         let base = self.operations.multi(operation.multi);
         let mut entry = received_entry(operation, &delivery.status);
         entry.len = delivery.delivered as usize;

@@ -190,6 +190,12 @@ impl Member {
         room.min().unwrap_or(usize::MAX)
     }
 
+    /// Reports to a peer all that was taken of its messages. The fence has kept calls of a child out.
+    #[cold]
+    pub(crate) fn acknowledge(&mut self, rank: Rank) {
+        self.inner.acknowledge(rank);
+    }
+
     /// Returns the key by which a node and a service name members of other hosts, if there is one.
     pub(crate) fn key(&self) -> Option<&MeetingKey> {
         self.key.as_ref()

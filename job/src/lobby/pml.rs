@@ -835,6 +835,17 @@ impl Member<PmlLayer> {
         self.layer.book.changes()
     }
 
+    /// Reports to a peer all that was taken of its messages, for an owner that may not call again for long:
+    /// the peer may wait for that, as sends in [`SendMode::Delivered`](doorbell_pml::SendMode::Delivered) do.
+    pub fn acknowledge(&mut self, rank: Rank) {
+        let layer = &mut *self.layer;
+        for path in layer.book.paths(rank) {
+            if let Some(rail) = layer.pml.rail_mut(path.rail) {
+                rail.acknowledge(path.peer);
+            }
+        }
+    }
+
     /// Returns why a peer could not be met, in words.
     #[must_use]
     pub fn trouble(&self, rank: Rank) -> Option<&str> {

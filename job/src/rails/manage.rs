@@ -124,6 +124,10 @@ pub trait Manage: Message {
     /// have no use for it.
     fn give_path(&mut self, _: &PathRecord) {}
 
+    /// Reports to a peer at once all that was taken of its messages, for an owner that may not call again for
+    /// long: the peer may wait for it. A rail that has no report to make later has none to make here.
+    fn acknowledge(&mut self, _: PeerIndex) {}
+
     /// Longest hello (a frame of first contact), in bytes; 0 for a rail that carries none.
     fn hello_room(&self) -> usize {
         0
@@ -243,6 +247,10 @@ impl Manage for RcRail {
 
     fn give_path(&mut self, record: &PathRecord) {
         self.give_path(record);
+    }
+
+    fn acknowledge(&mut self, peer: PeerIndex) {
+        self.acknowledge(peer);
     }
 }
 
@@ -397,6 +405,10 @@ impl<D: ManageDriver> Manage for Btl<D> {
 
     fn set_peer_key(&mut self, address: &RailAddress, life: Incarnation, key: &Key) {
         self.set_key_of(address, life, JobKey::from_bytes(*key.bytes()));
+    }
+
+    fn acknowledge(&mut self, peer: PeerIndex) {
+        self.acknowledge(peer);
     }
 
     fn hello_room(&self) -> usize {

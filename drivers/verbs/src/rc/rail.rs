@@ -329,6 +329,12 @@ impl RcRail {
         }
     }
 
+    /// Reports to a peer at once what was taken of its messages, if it does not know: for an owner that may
+    /// not call again for long, while the peer waits for that.
+    pub fn acknowledge(&mut self, peer: PeerIndex) {
+        self.core.acknowledge(peer.0);
+    }
+
     fn report_link(&mut self, kind: EventKind) {
         self.core.record(None, Recorded::Told(kind));
         self.core.events.push_back(RailEvent {

@@ -6,7 +6,7 @@ use libc::iovec;
 use libfabric_sys::*;
 
 use crate::client::{Client, Found, Room, Wants, find, name_of, opened, pattern, pointer, queue, until};
-use crate::pair::{Role, run};
+use crate::pair::{Role, run, run_with};
 
 const SIZES: [usize; 9] = [0, 1, 8, 64, 1000, 4096, 5000, 70_000, 1_500_000];
 
@@ -493,6 +493,26 @@ fn an_injected_message_leaves_in_its_call_also_to_a_peer_that_is_not_met() {
             std::thread::sleep(std::time::Duration::from_millis(150));
             client.expect(&bytes, None);
             role.call();
+        }
+    });
+}
+
+#[test]
+fn a_long_send_ends_although_its_receiver_makes_no_call_after_it_has_come() {
+    let test = "messages::a_long_send_ends_although_its_receiver_makes_no_call_after_it_has_come";
+    run_with(test, &[("DOORBELL_RAILS", "udp:lo")], |mut role, library| {
+        let client = Client::meet(&mut role, library, &Wants::default());
+        // Among them are those that are one frame of the rail, although they may be more for all that the
+        // sender knows: their acknowledgement would go later, in a call.
+        for length in (1000..70_000).step_by(20) {
+            let bytes = pattern(length, 3);
+            if role.is_first() {
+                client.send(&bytes, None);
+                role.call();
+            } else {
+                client.expect(&bytes, None);
+                role.wait();
+            }
         }
     });
 }

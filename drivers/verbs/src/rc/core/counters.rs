@@ -115,6 +115,14 @@ impl Core {
         }
     }
 
+    /// Writes its counters to a peer that does not know all of what was taken. It stays among those that are
+    /// told later, where its queue has no room.
+    pub(crate) fn acknowledge(&mut self, index: u32) {
+        if self.peers.get(index as usize).is_some_and(|peer| peer.is_owed) {
+            self.tell_one(index, false);
+        }
+    }
+
     /// Whether a peer does not know all of what was taken.
     pub(crate) fn owes(&self) -> bool {
         !self.owed.is_empty()

@@ -229,3 +229,42 @@ fn peers_that_only_look_and_answer_grant_each_other_credits() {
     }
     assert_eq!(counts(&pair.a).told, told);
 }
+
+#[test]
+fn a_peer_that_waits_for_it_learns_at_once_what_was_taken() {
+    let mut pair = connected();
+    let (to_a, to_b) = (pair.to_a, pair.to_b);
+    // With credits enough, so that none are granted meanwhile: they would bring the number along.
+    for turn in 0..40 {
+        pair.a.send(to_b, &[turn; 8], Body::Empty).unwrap();
+        pair.until("it is known to be taken", |pair| {
+            pair.a.handed_over(to_b).0 == u64::from(turn) + 2
+        });
+    }
+    let last = pair.a.send(to_b, &[7; 8], Body::Bytes(&[7; 3000])).unwrap();
+    pair.a.flush();
+    let mut seen = Count::default();
+    for _ in 0..1000 {
+        pair.b().poll(64, &mut seen);
+        if seen.0 == 1 {
+            break;
+        }
+    }
+    assert_eq!(seen.0, 1);
+    let watermark = |rail: &mut RcRail| {
+        for _ in 0..1000 {
+            rail.poll(64, &mut Count::default());
+        }
+        rail.handed_over(to_b)
+    };
+    assert!(
+        watermark(&mut pair.a) < last,
+        "its receiver has made no call since"
+    );
+    pair.b().acknowledge(to_a);
+    assert_eq!(watermark(&mut pair.a), last);
+    // There is nothing more to report.
+    let told = counts(pair.b()).told;
+    pair.b().acknowledge(to_a);
+    assert_eq!(counts(pair.b()).told, told);
+}
