@@ -115,8 +115,9 @@ impl Vectors {
             Unusable::Elsewhere(name) => {
                 log::info(FI_LOG_AV, || {
                     format!(
-                        "address not inserted: {name} is of another host, and no rail leads there from here; name \
-                         rails in both processes: FI_DOORBELL_RAILS=shm,udp:eth0"
+                        "address not inserted: {name} is of another host, and no rail of both processes can call \
+                         there: name one that has an address of IP in both, beside verbs rails too: \
+                         FI_DOORBELL_RAILS=shm,udp:eth0"
                     )
                 });
                 Errno(FI_EHOSTUNREACH)
