@@ -29,7 +29,7 @@ Examples:
 /// The package that is built.
 const PACKAGE: &str = "doorbell-provider";
 /// The file that cargo makes.
-const BUILT: &str = "libdoorbell_fi.so";
+pub(crate) const BUILT: &str = "libdoorbell_fi.so";
 /// The file that is installed.
 pub(crate) const INSTALLED: &str = "libdoorbell-fi.so";
 /// The manual page, beside the provider's sources.

@@ -86,6 +86,8 @@ pub(super) struct Boots<'a> {
     pub(super) tested: PathBuf,
     /// The folder of the examples that guests run.
     pub(super) examples: PathBuf,
+    /// The libfabric provider and its clients, with their names in the guests that have them.
+    pub(super) clients: Vec<(&'static str, PathBuf)>,
     /// Whether guests do less of what takes long.
     pub(super) short: bool,
     /// What scripts find set, over what the table sets.
@@ -102,9 +104,12 @@ impl Boots<'_> {
             .map(|name| (*name, self.examples.join(name)))
             .collect();
         let examples = examples.iter().map(|(name, path)| (*name, &**path));
+        let clients = self.clients.iter().filter(|_| guest.clients);
+        let clients = clients.map(|(name, path)| (*name, &**path));
         let tested: Vec<_> = [("doorbell", &*self.tested)]
             .into_iter()
             .chain(examples)
+            .chain(clients)
             .collect();
         // If an option is set twice, the last one holds.
         let shortened = self.short.then_some(guest.shortened).into_iter().flatten();

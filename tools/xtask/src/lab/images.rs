@@ -51,21 +51,26 @@ const GUEST: [&str; 10] = [
 ];
 
 /// What guests with RDMA devices run beside that: the library with its providers, tools and another stack
-/// that use them, and the firewall.
-const RDMA: [&str; 5] = [
+/// that use them, the firewall, and clients of libfabric.
+const RDMA: [&str; 7] = [
     "ibverbs-providers",
     "ibverbs-utils",
     "perftest",
     "ucx-utils",
     "nftables",
+    "libfabric-bin",
+    "openmpi-bin",
 ];
+
+/// The package with the headers of the guests' MPI.
+const MPI_HEADERS: &str = "libopenmpi-dev";
 
 /// A set of programs for guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Set {
     /// What every guest has.
     Plain,
-    /// With libibverbs, and tools that use it.
+    /// With libibverbs, tools that use it, and clients of libfabric.
     Rdma,
 }
 
@@ -85,6 +90,8 @@ pub(super) enum Image {
     Qemu(Qemu),
     Kernel(Kernel),
     Guest(Set),
+    /// The headers of the guests' MPI, for the compiler of this machine.
+    MpiHeaders,
 }
 
 /// The images of one cache.
@@ -103,6 +110,7 @@ impl Image {
             Self::Kernel(Kernel::Newest) => "linux-newest".to_owned(),
             // With other packages it is another image.
             Self::Guest(set) => format!("guest-{}-{:08x}", host.suite, crc32(&set.packages().join(" "))),
+            Self::MpiHeaders => format!("{MPI_HEADERS}-{}", host.suite),
         }
     }
 
@@ -113,7 +121,7 @@ impl Image {
             Self::Qemu(Qemu::Q11) => vec!["trixie", "trixie-backports"],
             Self::Kernel(Kernel::Stable) => vec!["bookworm-backports"],
             Self::Kernel(Kernel::Newest) => vec!["trixie-backports"],
-            Self::Guest(_) => vec![&host.suite],
+            Self::Guest(_) | Self::MpiHeaders => vec![&host.suite],
         }
     }
 }
@@ -168,6 +176,8 @@ impl<'a> Images<'a> {
         match image {
             Image::Qemu(_) => apt.fetch_with_needs(from, &["qemu-system-x86"]),
             Image::Guest(set) => apt.fetch_with_needs(from, &set.packages()),
+            // Alone: what it needs is a compiler of Fortran and others' headers.
+            Image::MpiHeaders => apt.fetch(&[MPI_HEADERS.to_owned()]),
             Image::Kernel(_) => {
                 let shown = apt.cache(&["show", "--no-all-versions", "linux-image-amd64"])?;
                 let version = version(&shown).ok_or_else(|| {

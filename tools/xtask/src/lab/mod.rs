@@ -13,6 +13,7 @@
 //! | `apt`, `images` | fetching and unpacking |
 //! | `modules`, `cpio`, `first_root` | what the guest's kernel unpacks |
 //! | `qemu`, `boot`, `verdict` | running it, and what came out |
+//! | `clients` | clients of libfabric for guests, with our provider |
 //! | `beside` | programs of this machine that run as long as a guest does |
 //! | `measure` | what guests measured, compared |
 //! | `capture` | what the dissector makes of captures that came out |
@@ -22,6 +23,7 @@ mod apt;
 mod beside;
 mod boot;
 mod capture;
+mod clients;
 mod cpio;
 mod first_root;
 mod host;
@@ -218,6 +220,12 @@ fn all(
     };
     let examples = examples(workspace, options.program.as_deref(), chosen)?;
     fits(&programs, &guest, &tested, &host.suite)?;
+    let wanted = |guest: &&scenarios::Guest| is_wanted(guest, options);
+    let mut guests = chosen.iter().flat_map(|scenario| scenario.guests);
+    let clients = match guests.any(|guest| guest.clients && wanted(&guest)) {
+        true => clients::of(workspace, options.program.as_deref(), &images, &programs, &cache)?,
+        false => Vec::new(),
+    };
     let mut boots = Boots {
         root: &workspace.root,
         programs: &programs,
@@ -226,10 +234,10 @@ fn all(
         accelerator: Accelerator::Tcg,
         tested,
         examples,
+        clients,
         short: options.short,
         set: &options.set,
     };
-    let wanted = |guest: &&scenarios::Guest| is_wanted(guest, options);
     let mut first = true;
     for scenario in chosen {
         for guest in scenario.guests.iter().filter(wanted) {

@@ -34,6 +34,8 @@ pub(super) struct Guest {
     pub(super) modules: &'static [&'static str],
     /// Examples of the workspace that run in it, beside `doorbell`.
     pub(super) programs: &'static [&'static str],
+    /// Whether it has the libfabric provider, and a checked program of MPI.
+    pub(super) clients: bool,
     pub(super) processors: u32,
     pub(super) memory_mib: u32,
     pub(super) script: &'static str,
@@ -255,6 +257,7 @@ const VERBS: Scenario = Scenario {
             name: "one host, Linux 6.12",
             script: concat!(
                 include_str!("guest/verbs-common.sh"),
+                include_str!("guest/verbs-ofi.sh"),
                 include_str!("guest/verbs.sh")
             ),
             shortened: &[("KINDS", "rc"), ("PARTS", "listed operations calls failover")],
@@ -267,6 +270,7 @@ const VERBS: Scenario = Scenario {
             modules: ROCE_MODULES,
             script: concat!(
                 include_str!("guest/verbs-common.sh"),
+                include_str!("guest/verbs-ofi.sh"),
                 include_str!("guest/verbs.sh")
             ),
             ..SOFT_ROCE
@@ -277,6 +281,7 @@ const VERBS: Scenario = Scenario {
             others: OTHER_HOST,
             script: concat!(
                 include_str!("guest/verbs-common.sh"),
+                include_str!("guest/verbs-ofi.sh"),
                 include_str!("guest/verbs-wire.sh"),
                 include_str!("guest/verbs-wires.sh"),
                 include_str!("guest/verbs-between.sh")
@@ -291,6 +296,7 @@ const VERBS: Scenario = Scenario {
             devices: THREE_HUBS,
             script: concat!(
                 include_str!("guest/verbs-common.sh"),
+                include_str!("guest/verbs-ofi.sh"),
                 include_str!("guest/verbs-namespaces.sh"),
                 include_str!("guest/verbs-wires.sh"),
                 include_str!("guest/verbs-between.sh")
@@ -331,6 +337,7 @@ const SOFT_ROCE: Guest = Guest {
     devices: VIRTIO_WIRE,
     modules: ROCE_MODULES_6_12,
     programs: &["verbs-lab"],
+    clients: true,
     settings: &[KINDS],
     limit: Duration::from_secs(1200),
     ..XDP
@@ -341,6 +348,7 @@ const OTHER_HOST: &[Other] = &[Other {
     devices: THREE_WIRES_OTHER,
     script: concat!(
         include_str!("guest/verbs-common.sh"),
+        include_str!("guest/verbs-ofi.sh"),
         include_str!("guest/verbs-other.sh")
     ),
     settings: &[],
@@ -575,6 +583,7 @@ const XDP: Guest = Guest {
     append: "",
     modules: &["igb", "xsk_diag"],
     programs: &[],
+    clients: false,
     processors: 2,
     memory_mib: 1024,
     script: include_str!("guest/xdp.sh"),
@@ -599,6 +608,7 @@ const IGB_VFS: Guest = Guest {
     append: "intel_iommu=on",
     modules: &["igb", "igbvf", "e1000", "vfio_pci", "vfio_iommu_type1"],
     programs: &["vfio-lab"],
+    clients: false,
     // With two, QEMU's translator has ended in the middle of it, now and then: one still uses what the other
     // unmaps when a BAR moves or a function is reset ("iotlb_to_section: Assertion").
     processors: 1,

@@ -249,10 +249,45 @@ acm_ud() {
     check "acm: b has nothing left" within 5 in_shell_of_b "is_free $(device b 0)"
 }
 
+# list_of HOST RAIL...: the names of rails there, with commas between them.
+list_of() { rails "$@" | sed 's/^--rail //' | paste -sd,; }
+# ofi_carried WHAT WORDS...: fi_pingpong between the hosts, over the first device and the third wire.
+ofi_carried() {
+    in_shell_of_b "prefix='$on_b'; ofi_serves $(list_of b 0 udp) ${*:2}"
+    measured "$1" $on_a $(ping_of $(list_of a 0 udp) "${@:2}") $control
+    served_at_b "$1"
+}
+
+# Clients of libfabric, which meet over the third wire: a device has no address of IP at which a stranger could call.
+ofi() {
+    local what="$kind, libfabric" count before end size
+    ofi_info "$what" $(list_of a 0 udp) $on_a
+    before=$(packets $(device a 0))
+    for size in 8 8192 65536 1048576; do ofi_carried "$what: fi_pingpong, $size bytes" -I 50 -S $size -m tagged; done
+    count=$(($(packets $(device a 0)) - before))
+    if [ $count -gt 1000 ]; then ok "$what: over the device, $count packets"; else failed "$what: over the device" "$count packets"; fi
+    ofi_carried "$what: fi_pingpong, how long it takes" -I 500 -S 4096
+    # Its last column but one has microseconds: so many messages there and back take 80 s.
+    count=$(awk 'NF > 6 { each = $(NF - 1) } END { print int(40000000 / (each + 1)) }' <<< "$said")
+    in_shell_of_b "prefix='$on_b'; ofi_serves $(list_of b 0 udp) -I $count -S 4096"
+    timeout 200 $on_a $(ping_of $(list_of a 0 udp) -I $count -S 4096) $control > client.log 2>&1 &
+    client=$!
+    within 40 running $(over 0)
+    grows "$what, interface: over the device" $(over 0)
+    breaks "$what, interface: down at a" udp "cut a" "mend a"
+    breaks "$what, interface: down at b" udp "cut b" "mend b"
+    within 200 has_ended $client || kill $client
+    wait $client
+    end=$?
+    cat client.log
+    says "$what, interface: all $count came, with the right bytes" "status $end $(< client.log)" "^status 0 "
+    served_at_b "$what, interface"
+}
+
 hosts
 wired
 for kind in $KINDS; do
-    for part in ${PARTS:-alone interface second firewall flap killed taken changed acm_ud}; do $part; done
+    for part in ${PARTS:-alone interface second firewall flap killed taken changed ofi acm_ud}; do $part; done
 done
 complaints
 parted

@@ -196,6 +196,44 @@ taken() {
     verified "$kind, taken away: one of that name that came back" doorbell pingpong --rail $rail --verify --sizes 64 --samples 20 --no-reference
 }
 
+# Clients of libfabric over the port alone. Bytes are checked by the clients.
+ofi() {
+    local before number size test
+    ofi_info "$kind, libfabric" $rail
+    before=$(packets rxe0)
+    # All sizes, up to 6 MiB, would take minutes on an emulated machine.
+    for size in 8 1400 8192 65536 1048576; do
+        pings "$kind, libfabric: fi_pingpong, $size bytes" $rail -I 10 -S $size -m tagged
+    done
+    for test in ${TESTS:-send unexpected flood mprobe alltoall last-message threads accumulate locks compare-and-swap}; do
+        said=$(mpi_of $rail $test 2>&1)
+        says "$kind, libfabric: Open MPI, $test" "$said" "^$test: passed, 2 ranks"
+    done
+    number=$(($(packets rxe0) - before))
+    if [ $number -gt 1000 ]; then ok "$kind, libfabric: over the port, $number packets"; else failed "$kind, libfabric: over the port" "$number packets"; fi
+    check "$kind, libfabric: nothing is left" within 5 is_free rxe0
+}
+
+# The interface goes and comes under an MPI that sums, exchanges, puts, gets and counts, and checks all of it.
+ofi_failover() {
+    local stop=$PWD/steady.stop
+    rm -f $stop
+    MPI_STEADY_STOP=$stop mpi_of $rail,udp:lo steady-one-sided > client.log 2>&1 &
+    client=$!
+    within 60 running $rail
+    grows "$kind, libfabric, failover: over the port" $rail
+    ip link set eth0 down
+    grows "$kind, libfabric, failover: the interface is down, over the kernel's sockets" udp:lo
+    ip link set eth0 up
+    grows "$kind, libfabric, failover: the interface is up, over the port again" $rail
+    : > $stop
+    within 60 has_ended $client || kill $client
+    wait $client
+    cat client.log
+    says "$kind, libfabric, failover: every sum and byte right" "$(< client.log)" '^steady-one-sided: passed, 2 ranks'
+    check "$kind, libfabric, failover: nothing is left" within 5 is_free rxe0
+}
+
 for number in 0 1; do
     ip addr add 10.9$number.0.1/24 dev eth$number
     ip link set eth$number up
@@ -205,7 +243,7 @@ done
 based
 for kind in $KINDS; do
     rail=$(rail_of rxe0 $kind)
-    for part in ${PARTS:-listed contract operations calls carried ring many failover failover_twice failover_thrice injected killed taken}; do $part; done
+    for part in ${PARTS:-listed contract operations calls carried ring many failover failover_twice failover_thrice injected killed taken ofi ofi_failover}; do $part; done
 done
 complaints
 finish
