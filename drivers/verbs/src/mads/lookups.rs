@@ -75,7 +75,10 @@ mod tests {
         assert_eq!(due, [0, 10, 30, 70, 150, 230, 310, 390]);
         assert!(lookups.is_due(at(391), [10, 0, 0, 2].into()), "another one");
         lookups.forget(one);
-        assert!(lookups.is_due(at(391), one), "it is known, and is looked up again");
+        assert!(
+            lookups.is_due(at(391), one),
+            "it is known, and is looked up again"
+        );
     }
 
     #[test]
