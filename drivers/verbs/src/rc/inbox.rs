@@ -21,7 +21,7 @@ const HEAD_WORDS: usize = 16;
 
 /// What a send is that was checked.
 pub(crate) enum Begun {
-    /// It has so many messages to be shown.
+    /// It has this many messages to be shown.
     Messages(u16),
     /// It has none, or they have to wait.
     Nothing,

@@ -316,7 +316,7 @@ impl Link {
         self.known.granted.saturating_sub(self.sends)
     }
 
-    /// Posts the sends that wait, as far as credits and queues go and at most so many, with one doorbell.
+    /// Posts the sends that wait, as far as credits and queues go and at most `most`, with one doorbell.
     #[inline]
     pub(crate) fn post(
         &mut self,
@@ -728,8 +728,8 @@ impl Link {
         self.known.head(&mut self.from_heads, head, accepted, self.sends)
     }
 
-    /// A send that proves the connection, gives credits back or requests more has arrived; whether its numbers
-    /// mean something.
+    /// A send that proves the connection, gives credits back or requests more has arrived; whether its
+    /// numbers mean something.
     #[cold]
     fn arrived_specially(&mut self, head: &Head, slots: &mut Slots) -> Result<bool, Impossible> {
         if head.flags.get() == PROOF {

@@ -7,7 +7,7 @@ struct Entry {
     peer: u32,
 }
 
-/// A place of nobody.
+/// A place without an entry.
 const FREE: Entry = Entry {
     pair: u32::MAX,
     peer: u32::MAX,
@@ -91,7 +91,7 @@ impl Pairs {
         peers.filter(|peer| *peer != FREE.peer)
     }
 
-    /// Builds the table anew, without one queue pair.
+    /// Builds the table again, without one queue pair.
     fn build(&mut self, places: usize, without: Option<u32>) {
         let old = std::mem::replace(self, Self::with(places));
         let kept = old.entries.iter().filter(|entry| entry.peer != FREE.peer);

@@ -115,8 +115,8 @@ impl Core {
         }
     }
 
-    /// Writes its counters to a peer that does not know all of what was taken. It stays among those that are
-    /// told later, where its queue has no room.
+    /// Writes its counters to a peer that does not know all of what was taken. It stays among those that get
+    /// them later, where its queue has no room.
     pub(crate) fn acknowledge(&mut self, index: u32) {
         if self.peers.get(index as usize).is_some_and(|peer| peer.is_owed) {
             self.tell_one(index, false);

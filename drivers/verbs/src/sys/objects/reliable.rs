@@ -125,9 +125,9 @@ impl SharedQueue {
         list.requests[count - 1].next = ptr::null_mut();
         let first = list.requests.as_mut_ptr();
         let mut bad: *mut RecvWr = ptr::null_mut();
-        // SAFETY: the queue is alive; the list of `count` requests ends with a null, and it and its pieces are
-        // read before the call returns. The memory that they name is registered; once it is not, the device
-        // refuses it.
+        // SAFETY: the queue is alive; the list of `count` requests ends with a null, and it and its pieces
+        // are read before the call returns. The memory that they name is registered; once it is not, the
+        // device refuses it.
         match unsafe { (self.post)(self.raw, first, &raw mut bad) } {
             0 => count,
             _ => taken(first.addr(), bad.addr(), size_of::<RecvWr>()).min(count),
