@@ -96,6 +96,9 @@ pub(crate) struct Core {
     under_way: usize,
     /// Promises to connections that are over, whose last sends may still be found.
     pub(crate) settling: usize,
+    /// The completions that have been taken off the queue once all of connections that are over were among
+    /// them.
+    left_by: u64,
     /// Connections that are on their way to their ends.
     pub(crate) ending: Vec<u32>,
     /// Connections that are up, and the next of them to be looked at.
@@ -173,6 +176,7 @@ impl Core {
             entries: Device::entries(&sizes),
             under_way: 0,
             settling: 0,
+            left_by: 0,
             ending: Vec::new(),
             live: Vec::new(),
             turn: 0,

@@ -165,7 +165,7 @@ impl Core {
         }
         let before = self.inbox.fetched;
         self.inbox.fetched = before + count as u64;
-        if !self.ending.is_empty() {
+        if !self.ending.is_empty() || self.has_leaving() {
             self.finish_passed(before);
         }
         true
@@ -175,6 +175,7 @@ impl Core {
     /// where this many were in all.
     #[cold]
     fn finish_passed(&mut self, fetched: u64) {
+        self.destroy_passed(fetched);
         if !self.rings.are_used() || !self.open_ring_of_ending() {
             self.finish_ending(fetched);
         }

@@ -675,10 +675,16 @@ impl Link {
         self.probe(now)
     }
 
-    /// Whether it may end in the middle of a send, which some devices do not report: not where no send was
-    /// promised a slot, and not after a farewell, which follows what was sent.
+    /// Whether it may end in the middle of a send of several packets, which some devices do not report. It is
+    /// not counted after a farewell, which a peer sends once its sends have ended, unless it has no time for
+    /// that; nor before our proofs have passed, since until then the peer sends its own alone, of one packet
+    /// each.
     pub(crate) fn may_hold_slot(&self) -> bool {
-        let is_in_order = matches!(self.state, State::Made | State::Ending(DownReason::Closed, _));
+        let is_in_order = match self.state {
+            State::Made | State::Ending(DownReason::Closed, _) => true,
+            State::Receiving => !self.is_proved(),
+            _ => false,
+        };
         !is_in_order && self.promised() > 0
     }
 

@@ -204,6 +204,21 @@ impl Core {
         }
     }
 
+    /// Whether queue pairs wait to be destroyed.
+    #[inline]
+    pub(crate) fn has_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// Destroys the queue pairs of connections that are over, where all completions of theirs are among
+    /// those that were taken off the queue: this many in all.
+    pub(crate) fn destroy_passed(&mut self, fetched: u64) {
+        if self.has_leaving() && fetched >= self.left_by {
+            self.destroy_leaving();
+            self.slots.redeem(std::mem::take(&mut self.settling));
+        }
+    }
+
     /// Has the queue pairs of connections that are over be destroyed.
     #[cold]
     pub(crate) fn destroy_leaving(&mut self) {

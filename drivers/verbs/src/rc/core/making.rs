@@ -95,6 +95,7 @@ impl Core {
         }
         self.steps.retain(|(peer, _)| *peer != index);
         self.leaving.push(*link);
+        self.left_by = self.inbox.fetched + self.sizes.receives.1 as u64;
     }
 
     /// The partition is at another place of the table: connections that name it by the old one are over.

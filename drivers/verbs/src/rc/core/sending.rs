@@ -55,11 +55,12 @@ impl Core {
             }
             _ => None,
         };
-        self.stats.zero_copy += u64::from(far.is_some());
+        let is_far = far.is_some();
         let Some(outbox) = &mut peer.outbox else {
             return self.accept_first(index, head, body);
         };
         outbox.accept(&mut self.pool, head, body, far)?;
+        self.stats.zero_copy += u64::from(is_far);
         let id = MsgId(peer.base + outbox.accepted);
         self.stats.sent += 1;
         if peer.stage == Stage::Fresh && !std::mem::replace(&mut peer.is_wanted, true) {

@@ -102,12 +102,14 @@ impl Core {
     }
 
     /// Opens the next send that a connection on its way to its end has left in its ring; whether there was
-    /// any. No more of them come.
+    /// any. There are no more of them than the ring had places for.
     #[cold]
     pub(crate) fn open_ring_of_ending(&mut self) -> bool {
         for at in 0..self.ending.len() {
-            let place = self.ending.get(at).and_then(|index| self.rings.place_of(*index));
+            let Some(&index) = self.ending.get(at) else { break };
+            let place = self.rings.place_of_ending(index);
             if place.is_some_and(|place| self.open_at(place)) {
+                self.rings.took_of_ending(index);
                 return true;
             }
         }

@@ -61,6 +61,9 @@ pub(crate) struct RingIn {
     leaves_out: u32,
     early: VecDeque<Early>,
     pub(crate) state: State,
+    /// Sends that are still shown once its connection is on the way to its end: no more than it had place
+    /// for.
+    last_sends: usize,
     /// Messages of the peer up to the last look.
     pub(crate) seen: u64,
     /// Sends that were taken up to the last look, and how long at least a hole has been there.
@@ -79,6 +82,7 @@ impl RingIn {
             leaves_out: 0,
             early: VecDeque::with_capacity(MOST_EARLY),
             state: State::Open,
+            last_sends: SLOTS + MOST_EARLY,
             seen: 0,
             looked: (0, now),
             hole: Duration::ZERO,
@@ -283,9 +287,19 @@ impl Rings {
         self.list.iter_mut().find(|ring| ring.peer == peer)
     }
 
-    /// The place of a peer's ring.
-    pub(crate) fn place_of(&self, peer: u32) -> Option<usize> {
-        self.list.iter().position(|ring| ring.peer == peer)
+    /// The place of the ring of a peer whose connection is on the way to its end, if it may have sends that
+    /// are to be shown: others that know its key may write to it without end.
+    pub(crate) fn place_of_ending(&self, peer: u32) -> Option<usize> {
+        self.list
+            .iter()
+            .position(|ring| ring.peer == peer && ring.last_sends > 0)
+    }
+
+    /// A send of such a ring was opened.
+    pub(crate) fn took_of_ending(&mut self, peer: u32) {
+        if let Some(ring) = self.of(peer) {
+            ring.last_sends = ring.last_sends.saturating_sub(1);
+        }
     }
 
     pub(crate) fn add(&mut self, ring: RingIn) {

@@ -10,6 +10,7 @@ use doorbell_fabric::time::Time;
 
 use super::credits::Count;
 use super::{RcRail, counts, device_of, rail, small};
+use crate::rc::link::State;
 use crate::sys::model;
 
 /// One rail that receives, and some that send to it.
@@ -160,13 +161,34 @@ fn a_queue_that_is_never_empty_delays_no_end_of_another_peer() {
     });
     while star.hub.event().is_some() {}
     star.hub.core.end(star.of_hub[0].0, DownReason::Abandoned);
-    for _ in 0..500 {
+    let mut is_reported = false;
+    for _ in 0..2000 {
         assert_eq!(fill(&mut star), 2, "there is always more");
         while let Some(event) = star.hub.event() {
             if event.kind == EventKind::PeerDown(DownReason::Abandoned) {
-                return assert_eq!(event.scope, Scope::Peer(star.of_hub[0]));
+                assert_eq!(event.scope, Scope::Peer(star.of_hub[0]));
+                is_reported = true;
             }
         }
+        // Its queue pair is destroyed, too, and what it was promised is there for others.
+        if is_reported && !star.hub.core.has_leaving() && star.hub.core.settling == 0 {
+            return;
+        }
     }
-    panic!("the end is never reported");
+    panic!("reported: {is_reported}, and never destroyed");
+}
+
+#[test]
+fn an_attempt_that_is_given_up_before_it_is_proved_costs_no_slot() {
+    let mut star = Star::new(1);
+    let index = star.of_hub[0].0;
+    let (other, to_hub) = &mut star.others[0];
+    other.send(*to_hub, b"hello", Body::Empty).unwrap();
+    star.until("the hub receives", |star| {
+        let link = star.hub.core.peers[index as usize].link.as_ref();
+        link.is_some_and(|link| link.state == State::Receiving && link.promised() > 0)
+    });
+    star.hub.core.discard(index);
+    assert!(star.hub.core.peers[index as usize].link.is_none());
+    assert_eq!(counts(&star.hub).doubtful, 0);
 }
