@@ -176,10 +176,10 @@ fn a_port_of_infiniband_without_an_interface_is_followed() {
         sys: root.path().to_owned(),
         ..Sources::of_system(Vec::new())
     };
-    assert!(!infiniband::has_port(root.path()));
+    assert!(!infiniband::may_have_ports(root.path()));
     tree(root.path());
     fs::remove_dir_all(root.path().join("class/net")).unwrap();
-    assert!(infiniband::has_port(root.path()));
+    assert!(infiniband::may_have_ports(root.path()));
     let mut watch = HostWatch::new(of_root()).unwrap();
     let lids = |found: &HostInventory| -> Vec<u16> {
         let ports = found.endpoints.iter().filter(|end| end.link == Link::InfiniBand);
@@ -197,6 +197,18 @@ fn a_port_of_infiniband_without_an_interface_is_followed() {
     runtime.unwrap().block_on(async {
         let mut watch = watch.registered().unwrap();
         HostWatch::changed(&mut watch).await.unwrap();
+        assert_eq!(lids(watch.get_ref().found()), [10, 10]);
+        // A driver that is loaded again takes its device away for a while.
+        let (device, aside) = (
+            root.path().join("class/infiniband/mlx5_0"),
+            root.path().join("aside"),
+        );
+        fs::rename(&device, &aside).unwrap();
+        HostWatch::changed(&mut watch).await.unwrap();
+        assert_eq!(lids(watch.get_ref().found()), [0u16; 0]);
+        fs::rename(&aside, &device).unwrap();
+        let back = tokio::time::timeout(Duration::from_secs(20), HostWatch::changed(&mut watch)).await;
+        back.expect("it is noticed").unwrap();
         assert_eq!(lids(watch.get_ref().found()), [10, 10]);
     });
 }

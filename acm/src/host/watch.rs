@@ -3,11 +3,12 @@
 //! ```text
 //!   netlink: link, address, route   ──►  readable  ───┐
 //!   a queue pair's port has changed ──►  look_again ──┼──►  scan(): everything again  ──►  reported if it
-//!   each 5 s, with InfiniBand       ──────────────────┘                                    differs
+//!   each 5 s, where RDMA may be     ──────────────────┘                                    differs
 //! ```
 //!
-//! The kernel sends no notification about a port of InfiniBand without an interface over it. So a host with
-//! such a port is scanned at intervals, and when a queue pair reports that its port may have changed.
+//! The kernel sends no notification about a port of InfiniBand without an interface over it. So a host that
+//! may have such a port, now or after its driver was loaded again, is scanned at intervals, and when a queue
+//! pair reports that its port may have changed.
 //!
 //! The content of a notification is ignored, so that none need be received: after an overflow of the socket
 //! (ENOBUFS), the next scan sees everything, as every scan does.
@@ -26,7 +27,7 @@ use crate::register::registered;
 const SWARM: Duration = Duration::from_millis(5);
 /// Delay before a scan that failed is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
-/// How often a host with ports of InfiniBand is scanned.
+/// How often a host that may have ports of InfiniBand is scanned.
 const PORTS: Duration = Duration::from_secs(5);
 
 /// Watches the endpoints of this host.
@@ -38,7 +39,7 @@ pub struct HostWatch {
     /// Whether a scan is due although no notification waits: the last one failed, the sources changed, or the
     /// kernel does not report what may have changed.
     behind: bool,
-    /// How often a host with ports of InfiniBand is scanned.
+    /// How often a host that may have ports of InfiniBand is scanned.
     pub(super) pause: Duration,
 }
 
@@ -110,7 +111,7 @@ impl HostWatch {
         loop {
             if watch.get_ref().behind {
                 tokio::time::sleep(AGAIN).await;
-            } else if infiniband::has_port(&watch.get_ref().sources.sys) {
+            } else if infiniband::may_have_ports(&watch.get_ref().sources.sys) {
                 let pause = watch.get_ref().pause;
                 match tokio::time::timeout(pause, watch.readable_mut()).await {
                     Ok(readable) => {

@@ -248,13 +248,26 @@ impl State {
                 self.log.log(&format!("{} is not served: {}", found.0, found.1));
             }
         }
-        let is_there = |id: &EndpointId| self.resolver.endpoint(*id).is_some();
-        for (id, (device, _)) in &self.reported {
-            if !unserved.contains_key(id) && is_there(id) {
-                self.log.log(&format!("{device} is served now"));
+        let mut reported = unserved;
+        for (id, was) in std::mem::take(&mut self.reported) {
+            let own = self.resolver.endpoint(id).filter(|own| own.device == was.0);
+            if reported.contains_key(&id) || !own.is_some_and(|own| self.is_to_be_served(own)) {
+                continue;
+            }
+            if self.is_in_its_groups(id) {
+                self.log.log(&format!("{} is served now", was.0));
+            } else {
+                reported.insert(id, was);
             }
         }
-        self.reported = unserved;
+        self.reported = reported;
+    }
+
+    /// Whether the carrier serves an endpoint and receives all groups that it is to be in.
+    fn is_in_its_groups(&self, id: EndpointId) -> bool {
+        let (carrier, of_carrier) = (self.carrier.get_ref(), carrier::EndpointId(id.0));
+        let mut groups = self.groups.get(&id).into_iter().flatten();
+        carrier.served().contains(&of_carrier) && groups.all(|group| carrier.is_in(of_carrier, *group))
     }
 
     /// Whether an endpoint is beyond the loopback, and the configuration has it be served.

@@ -12,7 +12,7 @@ use crate::cli::values::{seconds, whole};
 macro_rules! acm_exits {
     () => {
         "\
-Exit status: 0 done; 1 some address was not resolved; 2 wrong usage or configuration, or a file that it names is not there; 5 a deadline passed; 6 the system refused, or \
+Exit status: 0 done; 1 some address was not resolved; 2 wrong usage or configuration, or a file that it names is not there; 3 a service can serve none of its endpoints, when it starts; 5 a deadline passed; 6 the system refused, or \
 no service is there.\n\n"
     };
 }

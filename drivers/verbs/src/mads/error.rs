@@ -61,11 +61,12 @@ pub enum MadError {
         /// The system's error.
         error: io::Error,
     },
-    /// As many datagrams as may are waiting for the hardware address of one destination.
+    /// As many datagrams as may are waiting for the hardware address of one destination. It has no name here:
+    /// who reports each error once would report one for each address that others make up.
     #[error(
-        "too many datagrams wait for the hardware address of {0}; `ip neighbour` shows what is known of it"
+        "too many datagrams wait for the hardware address of one host; `ip neighbour` shows those that do not answer"
     )]
-    Waiting(Gid),
+    Waiting,
     /// The queue of datagrams to send is full, or is being set up again.
     #[error("{0} sends nothing at present: its queue is full, or is being set up again")]
     Busy(String),

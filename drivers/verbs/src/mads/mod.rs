@@ -402,7 +402,7 @@ impl MadPort {
         }
         let to_it = self.waiting.iter().filter(|waiting| waiting.to.gid == to.gid);
         if to_it.count() >= WAITING_EACH {
-            return Err(MadError::Waiting(to.gid));
+            return Err(MadError::Waiting);
         }
         // Neighbours that are there answer within milliseconds: a sender that makes many wait for others that
         // are not keeps no other from being answered.
