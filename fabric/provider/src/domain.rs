@@ -81,6 +81,8 @@ pub(crate) struct State {
     /// Longest send that leaves as a whole when a rail takes it. The rest of a longer one may need further
     /// calls after that, so that it is reported when it is with its peer.
     pub(crate) one_frame: usize,
+    /// Longest message that is not reported to its sender at once when it has come, since it left as a whole.
+    pub(crate) unanswered: u64,
     /// The registrations that have counters.
     pub(crate) watched: Watched,
     /// Passes since the start, and those since one has found something.
@@ -384,6 +386,7 @@ impl Domain {
             spin: Spin::of(spins),
             state: UnsafeCell::new(State {
                 one_frame: member.one_frame(),
+                unanswered: unanswered(member.one_frame()),
                 queues: Queues::default(),
                 endpoints: Endpoints::default(),
                 operations: Operations::default(),
@@ -678,6 +681,16 @@ impl<'a> Leave<'a> {
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
         self.domain.fence.has_left();
+    }
+}
+
+/// Longest message that is not reported to its sender at once, where the longest one of a frame is
+/// `one_frame`: frames of a peer may be shorter, though not than those of the least MTU of IPv6, 1,280.
+fn unanswered(one_frame: usize) -> u64 {
+    const SHORTEST: usize = 1200;
+    match one_frame {
+        usize::MAX => u64::MAX,
+        one_frame => one_frame.min(SHORTEST) as u64,
     }
 }
 

@@ -11,7 +11,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use doorbell_pml::{Delivery, OperationError, PmlError, RequestId, Status};
+use doorbell_pml::{Delivery, OperationError, PmlError, Rank, RequestId, Status};
 use libfabric_sys::*;
 
 use crate::cq::{Entry, Failure, Outlet};
@@ -111,7 +111,7 @@ impl State {
 
     #[inline(always)]
     fn received(&mut self, operation: &Operation, status: &Status, outlet: &mut Outlet) {
-        self.answer(status);
+        self.answer(status.source, status.length);
         let sender = self.sender(operation, status);
         if self.is_unknown(operation, sender) {
             self.report_unknown(operation, status, received_entry(operation, status));
@@ -131,9 +131,9 @@ impl State {
     /// The send of a long message ends when it is reported that all of it was taken: at once, since a client
     /// that has what it waited for may make no calls for long.
     #[inline(always)]
-    fn answer(&mut self, status: &Status) {
-        if status.length > self.one_frame as u64 {
-            self.member.acknowledge(status.source);
+    pub(crate) fn answer(&mut self, from: Rank, length: u64) {
+        if length > self.unanswered {
+            self.member.acknowledge(from);
         }
     }
 
@@ -196,6 +196,15 @@ impl State {
         }
         let failure = self.failure(operation, error);
         self.report(operation, failure);
+        if let PmlError::Truncated {
+            source_rank, length, ..
+        }
+        | PmlError::Corrupt {
+            source_rank, length, ..
+        } = error
+        {
+            self.answer(*source_rank, *length);
+        }
         if operation.mark.is(Mark::PLACE)
             && let Some(queue) = self.queues.get_mut(operation.queue)
         {
@@ -334,7 +343,7 @@ impl State {
     }
 
     fn report_delivery(&mut self, operation: &Operation, delivery: &Delivery, outlet: &mut Outlet) {
-        self.answer(&delivery.status);
+        self.answer(delivery.status.source, delivery.status.length);
         let base = self.operations.multi(operation.multi);
         let mut entry = received_entry(operation, &delivery.status);
         entry.len = delivery.delivered as usize;

@@ -34,6 +34,7 @@ impl State {
             if receive.flags & FI_DISCARD != 0 {
                 // It was claimed just now, so it is there.
                 let _ = pml.discard(claimed.message);
+                self.answer(claimed.envelope.source, claimed.envelope.length);
             } else {
                 self.endpoints.find(to)?.claim(receive.context, claimed.message);
             }
@@ -79,6 +80,7 @@ impl State {
             .pml()
             .discard(message)
             .map_err(|error| refused(&error))?;
+        self.answer(envelope.source, envelope.length);
         self.found(to, side, &receive, &envelope);
         Ok(0)
     }

@@ -514,5 +514,16 @@ fn a_long_send_ends_although_its_receiver_makes_no_call_after_it_has_come() {
                 role.wait();
             }
         }
+        // So does one that is longer than its receiver's room.
+        let bytes = pattern(5000, 3);
+        if role.is_first() {
+            client.send(&bytes, None);
+            role.call();
+        } else {
+            let mut room = Room::new(100);
+            client.receive(&mut room, None, FI_ADDR_UNSPEC, 3);
+            assert_eq!(client.next().failure().err, FI_ETRUNC);
+            role.wait();
+        }
     });
 }
