@@ -71,7 +71,7 @@ fn floods_are_bounded_and_counted_and_neighbours_go_on() {
         let bytes: Vec<u8> = (0..length).map(|_| random.within(0..=255) as u8).collect();
         match sent % 4 {
             // Some are silent, and stay.
-            0 if silent.len() < 400 => silent.push(caller),
+            0 if silent.len() < 450 => silent.push(caller),
             0 | 1 => drop(caller),
             _ => drop(send(&caller, &bytes, SendFlags::NOSIGNAL)),
         }
@@ -91,7 +91,9 @@ fn floods_are_bounded_and_counted_and_neighbours_go_on() {
     while call(&desk).is_none() {
         here.turn();
     }
-    assert!(most <= before + 300, "{most} descriptors after {before}");
+    // The desk has 256 silent ones at most, of 450, and what one pass accepts; other tests of this process
+    // have theirs.
+    assert!(most <= before + 420, "{most} descriptors after {before}");
     let counts = here.member.desk_counts();
     assert!(counts.nonsense + counts.wrong_token > FLOOD / 2, "{counts:?}");
     assert!(counts.silent > 0, "{counts:?}");
