@@ -131,7 +131,8 @@ impl fmt::Display for Event {
             Self::Device(number) => write!(out, "the device reports event {number}"),
             Self::Renewed => out.write_str("a queue had failed: all were made again"),
             Self::Exhausted => out.write_str(
-                "connections that broke may have cost too many slots to receive into: all queues were made again",
+                "connections that broke may have cost too many slots to receive into: all queues were made \
+                 again",
             ),
             Self::Told(kind) => out.write_str(kind.as_str()),
         }
