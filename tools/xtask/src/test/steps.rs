@@ -252,7 +252,7 @@ pub(super) fn plan(workspace: &Workspace, whole: bool, all: bool) -> Result<Vec<
             "test",
             "unit, integration and documentation tests",
             false,
-            minutes(40),
+            minutes(25),
             test(workspace, &packages),
         ),
         Step {
