@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGXFSZ};
 use signal_hook::{SigId, flag, low_level};
 
 /// A handler that was installed; `None` where the signal is ignored.
@@ -18,6 +18,9 @@ pub type Installed = Option<SigId>;
 
 /// The signals that request a program to end.
 pub const ENDS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// Those that a command in the background of a script ignores, or one under `nohup`.
+pub const IGNORED: [i32; 3] = [SIGINT, SIGQUIT, SIGHUP];
 
 /// Whether this process ignores `signal`. Not known without /proc: then it does not.
 pub fn is_ignored(signal: i32) -> bool {
@@ -92,6 +95,20 @@ pub fn of_a_program() -> io::Result<()> {
         true => flag::register(SIGCHLD, unread).map(drop),
         false => Ok(()),
     }
+}
+
+/// Has children of this process begin with the default effect of those of `signals` that it ignores, and goes
+/// on without an effect of its own: what is caught has its default again in a new program, what is ignored
+/// stays ignored.
+///
+/// # Errors
+/// When the system refuses the handler.
+pub fn default_in_children(signals: &[i32]) -> io::Result<()> {
+    let unread = Arc::new(AtomicBool::new(false));
+    let ignored = signals.iter().filter(|signal| is_ignored(**signal));
+    ignored
+        .map(|signal| flag::register(*signal, Arc::clone(&unread)))
+        .try_for_each(|handler| handler.map(drop))
 }
 
 /// Removes a handler.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use doorbell_fabric::signals::{self, ENDS};
+use doorbell_fabric::signals::{self, ENDS, IGNORED};
 use rustix::process::{self, Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 
 use crate::error::Error;
@@ -62,10 +62,12 @@ pub struct Beside<'n> {
 }
 
 impl Nursery {
-    /// Takes over SIGINT, SIGTERM and SIGHUP, so that children die with us.
+    /// Takes over SIGINT, SIGTERM and SIGHUP, so that children die with us. What we ignore ourselves, as a
+    /// command in the background does, has its effect in children: they are tested by it.
     pub fn new() -> Result<Self, Error> {
         let interrupted = Arc::new(AtomicBool::new(false));
         signals::set_flag_on(&ENDS, &interrupted).map_err(Error::Signals)?;
+        signals::default_in_children(&IGNORED).map_err(Error::Signals)?;
         // If this is refused, processes in foreign sessions are not swept; nothing else is lost.
         let _ = process::set_child_subreaper(Some(process::getpid()));
         Ok(Self {

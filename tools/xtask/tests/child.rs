@@ -231,3 +231,33 @@ fn lanes_that_are_led_end_soon_after_the_first() {
         "the third is not waited for"
     );
 }
+
+/// A command in the background of a script ignores SIGINT and SIGQUIT, and one under nohup SIGHUP. What it
+/// starts is tested by these.
+#[test]
+fn what_is_ignored_has_its_effect_in_children() {
+    const ROLE: &str = "XTASK_TEST_IGNORES";
+    if std::env::var_os(ROLE).is_some() {
+        let (ended, text, _, _turn) = shell("kill -INT $$; echo ignored", Duration::from_secs(20));
+        println!("\nENDED {ended:?} {text:?}");
+        return;
+    }
+    let output = Command::new("sh")
+        .args(["-c", "trap '' INT QUIT HUP; exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "what_is_ignored_has_its_effect_in_children",
+            "--nocapture",
+        ])
+        .env(ROLE, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("ENDED"))
+        .unwrap_or(&text);
+    let interrupted = "ENDED Exit(ExitStatus(unix_wait_status(2))) \"\"";
+    assert_eq!(line, interrupted);
+}
