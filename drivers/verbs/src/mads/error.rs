@@ -64,8 +64,8 @@ pub enum MadError {
     /// As many datagrams as may are waiting for the hardware address of one destination. It has no name here:
     /// who reports each error once would report one for each address that others make up.
     #[error(
-        "too many datagrams wait for the hardware address of one host; `ip neighbour` shows those that do not \
-         answer"
+        "too many datagrams wait for the hardware address of one host; `ip neighbour` shows those that do \
+         not answer"
     )]
     Waiting,
     /// The queue of datagrams to send is full, or is being set up again.
