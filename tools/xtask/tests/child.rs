@@ -242,6 +242,8 @@ fn what_is_ignored_has_its_effect_in_children() {
         println!("\nENDED {ended:?} {text:?}");
         return;
     }
+    // The sweeps of other tests would end what is started here.
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let output = Command::new("sh")
         .args(["-c", "trap '' INT QUIT HUP; exec \"$0\" \"$@\""])
         .arg(std::env::current_exe().unwrap())
