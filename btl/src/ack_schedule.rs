@@ -17,15 +17,19 @@ pub(crate) struct AckSchedule {
     later: PeerQueue<{ about::ACK_LATER }>,
     /// How long an acknowledgement waits for a segment (ns).
     delay: u64,
+    /// How long that of a long message does (ns): its sender may have to send no more, and takes the last of
+    /// a burst for lost after [`BtlConfig::retrans_tail`](crate::BtlConfig::retrans_tail) at the least.
+    soon: u64,
 }
 
 impl AckSchedule {
-    /// No acknowledgements; those of later wait for `delay` (ns).
-    pub(crate) const fn new(delay: u64) -> Self {
+    /// No acknowledgements; those of later wait for `delay`, those of long messages for `soon` (ns).
+    pub(crate) const fn new(delay: u64, soon: u64) -> Self {
         Self {
             now: PeerQueue::new(),
             later: PeerQueue::new(),
             delay,
+            soon,
         }
     }
 
@@ -54,13 +58,24 @@ impl AckSchedule {
         self.now.push(index, peer);
     }
 
-    /// An acknowledgement goes out after the delay; returns when (ns), unless one is due already.
+    /// An acknowledgement goes out after the delay, that of a `long` message which is whole after the shorter
+    /// one; returns when (ns), unless one is due by then already.
     #[inline]
-    pub(crate) fn later(&mut self, index: PeerIndex, peer: &mut Peer, clock: &Clock) -> Option<u64> {
+    pub(crate) fn later(
+        &mut self,
+        index: PeerIndex,
+        peer: &mut Peer,
+        clock: &Clock,
+        long: bool,
+    ) -> Option<u64> {
+        let at = clock.after(if long { self.soon } else { self.delay });
         if peer.is(about::ACK) {
-            return None;
+            if !long || peer.recv.ack_at() <= at {
+                return None;
+            }
+            peer.recv.ack_by(at);
+            return Some(at);
         }
-        let at = clock.after(self.delay);
         peer.set(about::ACK);
         peer.recv.ack_by(at);
         self.later.push(index, peer);

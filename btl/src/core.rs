@@ -35,6 +35,7 @@ use crate::record::Journal;
 use crate::recv_window::Bitmaps;
 use crate::report::History;
 use crate::rtt::Bounds;
+use crate::run::Heads;
 use crate::send_window::Segments;
 use crate::serve::Inflow;
 use crate::stream::Stream;
@@ -78,6 +79,7 @@ pub(crate) struct Core {
     // Frames, out and in.
     pub(crate) framing: Framing,
     pub(crate) outbox: Outbox,
+    pub(crate) heads: Heads,
     pub(crate) backlog: Backlog,
     pub(crate) row: Row,
     /// Peers that have something to send, and may.
@@ -130,10 +132,14 @@ impl Core {
             unclaimed: Unclaimed::default(),
             framing,
             outbox: Outbox::default(),
+            heads: Heads::new(config.quantum),
             backlog: Backlog::new(),
             row: Row::new(),
             ready: PeerQueue::new(),
-            acks: AckSchedule::new(nanos(config.ack_delay)),
+            acks: {
+                let (delay, tail) = (nanos(config.ack_delay), nanos(config.retrans_tail));
+                AckSchedule::new(delay, delay.min(tail / 8 * 5))
+            },
             polls: PollOrder::default(),
             journal: Journal::new(config.recorder),
             history: History::default(),
@@ -191,11 +197,12 @@ impl Core {
         self.acks.now(index, &mut self.peers[index]);
     }
 
-    /// An acknowledgement goes out after a while, unless a frame takes it along before.
+    /// An acknowledgement goes out after a while, sooner for a `long` message which is whole, unless a frame
+    /// takes it along before.
     #[inline]
-    pub(crate) fn ack_later(&mut self, index: PeerIndex) {
+    pub(crate) fn ack_later(&mut self, index: PeerIndex, long: bool) {
         let peer = &mut self.peers[index];
-        if let Some(at) = self.acks.later(index, peer, &self.clock)
+        if let Some(at) = self.acks.later(index, peer, &self.clock, long)
             && peer.alarm.is_later_than(at)
         {
             self.timers.arm(index, &mut peer.alarm, at);

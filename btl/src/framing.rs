@@ -60,11 +60,17 @@ impl Framing {
         self.mac
     }
 
+    /// Whether frames carry a CRC or a MAC, for which all of a frame is read.
+    #[inline]
+    pub(crate) fn seals(&self) -> bool {
+        self.crc || self.mac > 0
+    }
+
     /// Writes the MAC at the end of a frame, or, without one, the CRC into its header, if it must carry
     /// either.
     #[inline]
     pub(crate) fn seal(&self, frame: &mut [u8], macs: Option<&[FrameMac; 2]>) {
-        if self.crc || self.mac > 0 {
+        if self.seals() {
             seal(frame, macs.map(|macs| &macs[0]));
         }
     }

@@ -121,6 +121,7 @@ mod recv_window;
 mod report;
 mod resends;
 mod rtt;
+mod run;
 mod send;
 mod send_window;
 mod seq;
@@ -130,6 +131,7 @@ mod stream;
 mod teardown;
 mod timeouts;
 mod timers;
+mod together;
 mod transmit;
 pub mod wire;
 

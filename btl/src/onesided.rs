@@ -210,6 +210,7 @@ impl Core {
         }
         let source = match from {
             Body::Region(slice) => Source::Region(slice.clone()),
+            Body::Loan(loan) => Source::Loan(loan),
             borrowed => {
                 let mut copy = vec![0; borrowed.len()];
                 gather(&mut copy, &[], &borrowed, 0);
@@ -315,8 +316,21 @@ impl Core {
             (WITHDRAWN, _) => Err(OpError::Withdrawn),
             _ => return Err(Drop::Malformed),
         };
+        let put = matches!(operation.what, What::Put);
         self.operations.finish(handle, outcome);
+        if put {
+            self.drop_stream(peer, handle.to_bits());
+        }
         Ok(())
+    }
+
+    /// A put has ended, and what it was lent goes back: nothing more of it is sent. A target answers when all
+    /// has arrived, so there is nothing left, unless the target is not what it should be.
+    fn drop_stream(&mut self, peer: PeerIndex, op: u64) {
+        let list = &mut self.peers[peer].streams;
+        if let Some(stream) = self.streams.find(list, |stream| stream.is_put(op)) {
+            self.streams.remove(list, stream);
+        }
     }
 
     /// The peer is gone: each of its operations ends.
@@ -332,7 +346,7 @@ impl Core {
         for handle in open {
             let posted = match self.operations.open.get(handle).map(|operation| &operation.what) {
                 Ok(What::Put) => {
-                    let waits = |stream: &Stream| stream.has_not_begun(handle.to_bits());
+                    let waits = |stream: &Stream| stream.is_put(handle.to_bits()) && stream.has_not_begun();
                     self.streams.find(&self.peers[peer].streams, waits).is_none()
                 }
                 Ok(What::Atomic(seq)) => self.peers[peer].send.was_sent(*seq),

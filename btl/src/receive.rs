@@ -18,7 +18,7 @@ use crate::wire::{self, BASIC, Kind, MAC, Parsed, flag, parse};
 
 /// Frames that one poll handles at most, where they show nothing to the upper layer: a flood of them must not
 /// keep it from returning.
-const BATCH: usize = 64;
+pub(crate) const BATCH: usize = 64;
 
 impl Core {
     /// Shows up to `budget` messages of one channel; returns how many.
@@ -34,10 +34,20 @@ impl Core {
         while shown < budget && left > 0 {
             let asked = (budget - shown).min(left).min(BATCH);
             let n = rx.poll(channel, asked);
-            for i in 0..n {
+            let mut i = 0;
+            while i < n {
+                if channel == Channel::Data && i + 1 < n {
+                    let together = self.take_together(rx, i, n, sink);
+                    if together > 0 {
+                        shown += 1;
+                        i += together;
+                        continue;
+                    }
+                }
                 if let Some(frame) = rx.frame(channel, i) {
                     shown += usize::from(self.on_frame(frame.bytes, sink));
                 }
+                i += 1;
             }
             left -= n;
             self.clock.count_frames(n);
@@ -240,18 +250,27 @@ impl Core {
         let state = &mut self.peers[peer];
         state.recv.take(seq, &mut self.bitmaps);
         state.recv.count(parsed.length > self.config.priority_limit);
-        if state.recv.has_gap() || parsed.flags & flag::URGENT != 0 {
+        let urgent = state.recv.has_gap() || parsed.flags & flag::URGENT != 0;
+        self.owe_ack(peer, urgent, shown && parsed.kind == Kind::Chunk);
+        if self.peers[peer].recv.has_bye() {
+            self.see_off(peer);
+        }
+        Ok(shown)
+    }
+
+    /// A peer is owed an acknowledgement: at once, with all that has come, where that is `urgent` or much has
+    /// come, else with the next segment to it, or after a while; `long`: a long message is whole now.
+    #[inline(always)]
+    pub(crate) fn owe_ack(&mut self, peer: PeerIndex, urgent: bool, long: bool) {
+        let state = &mut self.peers[peer];
+        if urgent {
             state.set(about::EXPLICIT);
             self.acks.now(peer, state);
         } else if state.recv.owes(self.config.ack_every) {
             self.acks.now(peer, state);
         } else {
-            self.ack_later(peer);
+            self.ack_later(peer, long);
         }
-        if self.peers[peer].recv.has_bye() {
-            self.see_off(peer);
-        }
-        Ok(shown)
     }
 
     /// Handles a part of a message. Returns whether the message is complete and was shown.
@@ -290,8 +309,6 @@ impl Core {
         self.counters.messages_delivered += 1;
         sink.message(peer, Inbound::whole(SharedBytes::of(message)));
         self.reassemblies.remove(&mut self.peers[peer].partial, id);
-        // The sender of a long message waits for its completion (reference: vic, section 6.4).
-        self.ack_now(peer);
         Ok(true)
     }
 }

@@ -44,7 +44,7 @@ impl Core {
             return Err(Refused::TooLong);
         }
         if length > self.framing.room() {
-            return self.accept_long(index, head, body, length);
+            return self.accept_long(tx, index, head, body, length);
         }
         if !self.has_segments(index, 1) {
             self.counters.refused_full += 1;
@@ -74,8 +74,9 @@ impl Core {
     }
 
     #[inline(never)]
-    fn accept_long(
+    fn accept_long<T: Transmit>(
         &mut self,
+        tx: &mut T,
         index: PeerIndex,
         head: &[u8],
         body: Body<'_>,
@@ -88,6 +89,10 @@ impl Core {
             self.counters.refused_full += 1;
             return Err(Refused::Full);
         }
+        let at_once = match body.in_one_piece() {
+            Some(bytes) if head.len() < size => Some((bytes, self.room_for_run(tx, index, count))),
+            _ => None,
+        };
         let peer = &mut self.peers[index];
         let header = wire::Chunk {
             first: peer.send.next_seq().0.into(),
@@ -97,19 +102,30 @@ impl Core {
         };
         self.counters.messages_sent += 1;
         let message = peer.send.accept();
+        let mut first = Id::NONE;
         for n in 0..count {
             // There are as many, which was checked before.
             let Some(id) = self.segments.take() else {
                 break;
             };
-            let (at, bytes) = (n * size, size.min(length - n * size));
+            if n == 0 {
+                first = id;
+            }
+            let bytes = size.min(length - n * size);
             let ends = if n + 1 == count { message } else { 0 };
-            let payload = self.segments[id].fill(Kind::Chunk, Channel::Data, own + bytes, ends);
-            payload[..own].copy_from_slice(header.as_bytes());
-            gather(&mut payload[own..], head, &body, at);
+            let frame = self.segments[id].fill(Kind::Chunk, Channel::Data, own + bytes, ends);
+            frame[..own].copy_from_slice(header.as_bytes());
             peer.send.push(&mut self.segments, index, id);
         }
-        self.wait_for_turn(index);
+        let mut posted = 0;
+        if let Some((bytes, n)) = at_once.filter(|(_, n)| *n > 0) {
+            self.post_run(tx, index, n, head, bytes);
+            posted = n;
+        }
+        self.fill_segments(first, count, head, &body);
+        if posted < count {
+            self.wait_for_turn(index);
+        }
         Ok(MsgId(message))
     }
 
@@ -136,6 +152,15 @@ impl Core {
         } else {
             self.start_check(index, Why::First);
         }
+    }
+
+    /// How many more segments, of `count`, a peer may have if `kept` places are left then.
+    #[inline]
+    pub(crate) fn places(&self, peer: PeerIndex, kept: usize, count: usize) -> usize {
+        let listed = self.peers[peer].send.len() as usize + kept;
+        let by_window = (self.config.window as usize).saturating_sub(listed);
+        let by_pool = self.segments.available().saturating_sub(kept);
+        count.min(by_window).min(by_pool)
     }
 
     /// Whether a peer may have one more segment, and `kept` places are left then.

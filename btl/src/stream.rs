@@ -2,7 +2,7 @@
 //! before. Memory that peers read is looked up under its key for every segment, so that a withdrawal takes
 //! effect at once.
 
-use doorbell_fabric::memory::{RegionSlice, SharedBytes};
+use doorbell_fabric::memory::{ConstLoan, RegionSlice, SharedBytes};
 use doorbell_fabric::message::{Access, PeerIndex, Remote};
 use zerocopy::IntoBytes;
 
@@ -19,13 +19,15 @@ pub(crate) const TURNS: usize = 8;
 
 /// Places that transfers leave to answers: fewer than messages do, so that a flood of these does not stop
 /// them.
-const KEPT: usize = RESERVE / 2;
+pub(crate) const KEPT: usize = RESERVE / 2;
 
 /// What is sent.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// A put of a region.
     Region(RegionSlice),
+    /// A put of memory that is lent until the operation has ended.
+    Loan(ConstLoan),
     /// A put of bytes that were copied.
     Copy(Vec<u8>),
     /// The answer to a get.
@@ -55,9 +57,40 @@ impl Stream {
         }
     }
 
-    /// Whether this is that operation's, and nothing of it was sent yet.
-    pub(crate) fn has_not_begun(&self, op: u64) -> bool {
-        self.op == op && self.at == 0
+    /// What is sent.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// How much of it was cut into segments.
+    pub(crate) fn sent(&self) -> usize {
+        self.at as usize
+    }
+
+    /// `n` bytes more were cut into segments.
+    pub(crate) fn advance(&mut self, n: u64) {
+        self.at += n;
+    }
+
+    /// The header of the next part of a put.
+    pub(crate) fn put_header(&self) -> Put {
+        Put {
+            op: self.op.into(),
+            key: self.remote.key,
+            address: self.remote.address,
+            total: self.remote.length,
+            offset: self.at.into(),
+        }
+    }
+
+    /// Whether this is that put of ours. An answer has the number that its peer gave it.
+    pub(crate) fn is_put(&self, op: u64) -> bool {
+        self.op == op && !matches!(self.source, Source::Exposed)
+    }
+
+    /// Whether nothing of it was sent yet.
+    pub(crate) fn has_not_begun(&self) -> bool {
+        self.at == 0
     }
 }
 
@@ -135,13 +168,7 @@ impl Core {
         };
         let total = stream.remote.length.get();
         let length = (room as u64).min(total - stream.at) as usize;
-        let header = Put {
-            op: stream.op.into(),
-            key: stream.remote.key,
-            address: stream.remote.address,
-            total: stream.remote.length,
-            offset: stream.at.into(),
-        };
+        let header = stream.put_header();
         let at = stream.at as usize;
         let Some(index) = self.blank(peer) else {
             return false;
@@ -154,6 +181,7 @@ impl Core {
         };
         let bytes = match &stream.source {
             Source::Region(slice) => slice.as_shared(),
+            Source::Loan(loan) => loan.as_shared(),
             Source::Copy(copy) => SharedBytes::of(copy),
             Source::Exposed => SharedBytes::EMPTY,
         };

@@ -3,7 +3,7 @@
 //! One pass: resends; then peers with something to send, in turn; then acknowledgements that found nothing to
 //! ride on; then one doorbell (reference: vic, section 6.5).
 
-use doorbell_fabric::datagram::{Channel, FrameId, Transmit};
+use doorbell_fabric::datagram::{Channel, FrameId, Run, Transmit};
 use doorbell_fabric::message::{Body, PeerIndex};
 use zerocopy::IntoBytes;
 
@@ -22,7 +22,7 @@ const BATCH: usize = 32;
 const FOR_ACKS: usize = 2;
 
 /// Turns of one pass: long enough that a device which takes many frames at a time gets them.
-const TURNS: u32 = 2;
+pub(crate) const TURNS: u32 = 2;
 
 /// The device's room for frames, and its doorbell.
 #[derive(Debug, Default)]
@@ -59,6 +59,32 @@ impl Outbox {
             }
         }
         self.credit[at] > kept
+    }
+
+    /// Returns how many of `n` frames may be posted now.
+    #[inline]
+    pub(crate) fn room<T: Transmit>(&mut self, tx: &mut T, channel: Channel, n: usize) -> usize {
+        let credit = &mut self.credit[channel.index()];
+        if *credit < n {
+            *credit = tx.reserve(channel, n);
+        }
+        n.min(*credit)
+    }
+
+    /// Posts a run of frames, with credit for all of them; returns the number of the last.
+    #[inline]
+    pub(crate) fn post_run<T: Transmit>(
+        &mut self,
+        tx: &mut T,
+        channel: Channel,
+        to: PeerIndex,
+        run: &Run<'_>,
+    ) -> FrameId {
+        let posted = tx.post_run(channel, to, run);
+        let credit = &mut self.credit[channel.index()];
+        *credit = credit.saturating_sub(run.len());
+        self.posted = true;
+        posted.unwrap_or_default()
     }
 
     /// Posts a frame, with credit. Nothing is refused then; and if it were, a frame more would be lost.
@@ -240,10 +266,21 @@ impl Core {
 
     /// A peer's turn: how many segments it sent, and whether the device has no room.
     fn send_peer<T: Transmit>(&mut self, tx: &mut T, index: PeerIndex, most: u32) -> (u32, bool) {
-        for sent in 0..most {
+        let mut sent = 0;
+        while sent < most {
             let peer = &self.peers[index];
-            if !peer.may_send() || (peer.send.unsent().is_none() && !self.refill(index)) {
+            if !peer.may_send() {
                 return (sent, false);
+            }
+            if peer.send.unsent().is_none() {
+                let run = self.put_run(tx, index, most - sent);
+                if run > 0 {
+                    sent += run;
+                    continue;
+                }
+                if !self.refill(index) {
+                    return (sent, false);
+                }
             }
             let Some(id) = self.peers[index].send.unsent() else {
                 return (sent, false);
@@ -253,25 +290,55 @@ impl Core {
                 return (sent, true);
             }
             self.post_first(tx, index, id);
+            sent += 1;
         }
-        (most, false)
+        (sent, false)
     }
 
     /// Posts the oldest segment that was not sent.
     #[inline(always)]
     pub(crate) fn post_first<T: Transmit>(&mut self, tx: &mut T, index: PeerIndex, id: Id<Segment>) {
+        self.advance(index, id);
+        self.post_segment(tx, index, id);
+    }
+
+    /// The oldest segment that was not sent leaves in a run; returns its header.
+    #[inline]
+    pub(crate) fn depart(&mut self, index: PeerIndex, id: Id<Segment>) -> Basic {
+        self.advance(index, id);
+        self.header_of(index, id)
+    }
+
+    #[inline(always)]
+    fn advance(&mut self, index: PeerIndex, id: Id<Segment>) {
         let peer = &mut self.peers[index];
         if peer.send.advance(&self.segments, id) {
             peer.liveness.wait(self.clock.attended());
         }
         self.counters.segments_sent += 1;
         self.counters.bytes_sent += u64::from(self.segments[id].length());
-        self.post_segment(tx, index, id);
     }
 
     /// Posts a segment, with credit.
     #[inline(always)]
     fn post_segment<T: Transmit>(&mut self, tx: &mut T, index: PeerIndex, id: Id<Segment>) {
+        let header = self.header_of(index, id);
+        let peer = &self.peers[index];
+        let segment = &mut self.segments[id];
+        let channel = segment.channel();
+        let frame = segment.frame(self.framing.mac());
+        frame[..BASIC].copy_from_slice(header.as_bytes());
+        self.framing.seal(frame, peer.macs());
+        let post = self.outbox.post(tx, channel, peer.driver(), frame);
+        segment.in_device_as(post);
+        self.clock.count_frame();
+        self.segments.note_post(id);
+        self.arm_timeout(index);
+    }
+
+    /// The header of a segment that is posted now, with the acknowledgement that it takes along.
+    #[inline(always)]
+    fn header_of(&mut self, index: PeerIndex, id: Id<Segment>) -> Basic {
         let peer = &mut self.peers[index];
         let segment = &mut self.segments[id];
         peer.send.post(segment, self.clock.now());
@@ -299,20 +366,12 @@ impl Core {
         if peer.carry_ack() {
             self.counters.acks_carried += 1;
         }
-        let channel = segment.channel();
-        let frame = segment.frame(self.framing.mac());
-        frame[..BASIC].copy_from_slice(header.as_bytes());
-        self.framing.seal(frame, peer.macs());
-        let post = self.outbox.post(tx, channel, peer.driver(), frame);
-        segment.in_device_as(post);
-        self.clock.count_frame();
-        self.segments.note_post(id);
-        self.arm_timeout(index);
+        header
     }
 
     /// Sees to it that the peer is looked at when what was posted now should have been acknowledged.
     #[inline(always)]
-    fn arm_timeout(&mut self, index: PeerIndex) {
+    pub(crate) fn arm_timeout(&mut self, index: PeerIndex) {
         // A look that comes before the shortest time-out sees to the rest.
         let shortest = self.clock.after(self.bounds.shortest());
         if self.peers[index].alarm.is_later_than(shortest) {

@@ -57,6 +57,84 @@ pub struct Frame<'a> {
     pub bytes: SharedBytes<'a>,
 }
 
+/// Frames of one size to one peer, of which the last may be shorter: each is a head of its own and the next
+/// bytes of one body, which stays where it is until the device takes it.
+///
+/// ```
+/// use doorbell_fabric::datagram::Run;
+/// use doorbell_fabric::memory::SharedBytes;
+/// // The first head is a byte longer than the others, and its frame has a byte less of the body.
+/// let run = Run::new(b"Aa", b"bc", 1, 4, SharedBytes::of(b"0123456"))?;
+/// let frame = |i| {
+///     let (head, body) = run.frame(i);
+///     [head.to_vec(), body.to_vec()].concat()
+/// };
+/// assert_eq!((run.len(), frame(0), frame(1), frame(2)), (3, b"Aa01".to_vec(), b"b234".to_vec(), b"c56".to_vec()));
+/// assert!(Run::new(b"Aa", b"bcd", 1, 4, SharedBytes::of(b"0123456")).is_none(), "nothing is left for a fourth");
+/// # Some::<()>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    first: &'a [u8],
+    others: &'a [u8],
+    head: usize,
+    size: usize,
+    body: SharedBytes<'a>,
+}
+
+impl<'a> Run<'a> {
+    /// Frames of `size` bytes that take all of `body`: `first` is the head of the first frame, `others` has
+    /// those of the others, `head` bytes each. `None` where these contradict each other: a head leaves no
+    /// room in its frame, or the body needs another number of frames.
+    #[inline]
+    pub fn new(
+        first: &'a [u8],
+        others: &'a [u8],
+        head: usize,
+        size: usize,
+        body: SharedBytes<'a>,
+    ) -> Option<Self> {
+        if head == 0 || size <= head || size <= first.len() || !others.len().is_multiple_of(head) {
+            return None;
+        }
+        let left = body.len().saturating_sub(size - first.len());
+        let fits = !body.is_empty() && left.div_ceil(size - head) == others.len() / head;
+        fits.then_some(Self {
+            first,
+            others,
+            head,
+            size,
+            body,
+        })
+    }
+
+    /// Number of frames, one at least.
+    #[inline]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        1 + self.others.len() / self.head
+    }
+
+    /// Bytes of each frame but the last.
+    #[inline]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Head and body of the `i`th frame; both are empty behind the last.
+    #[inline]
+    pub fn frame(&self, i: usize) -> (&'a [u8], SharedBytes<'a>) {
+        let near = self.size - self.first.len();
+        let Some(before) = i.checked_sub(1) else {
+            return (self.first, self.body.take(near));
+        };
+        let at = before * self.head;
+        let head = self.others.get(at..at + self.head).unwrap_or(&[]);
+        let each = self.size - self.head;
+        (head, self.body.skip(near + before * each).take(each))
+    }
+}
+
 /// The sending half.
 pub trait Transmit {
     /// Reserves room for up to `n` frames on `channel`; returns how many may be posted now without failing (0
@@ -78,6 +156,21 @@ pub trait Transmit {
         head: &[u8],
         body: Body<'_>,
     ) -> Result<FrameId, Refused>;
+
+    /// Posts all frames of a run into reserved room, as [`Transmit::post`] does one by one; a driver that can
+    /// hands them to the device at once, out of the memory they are in. Returns the number of the last.
+    ///
+    /// # Errors
+    /// Those of [`Transmit::post`]: mistakes of the caller.
+    #[inline]
+    fn post_run(&mut self, channel: Channel, peer: PeerIndex, run: &Run<'_>) -> Result<FrameId, Refused> {
+        let mut last = FrameId(0);
+        for i in 0..run.len() {
+            let (head, body) = run.frame(i);
+            last = self.post(channel, peer, head, Body::Shared(body))?;
+        }
+        Ok(last)
+    }
 
     /// Notifies the device of all frames posted since the last doorbell.
     fn doorbell(&mut self);

@@ -86,6 +86,12 @@ impl<'a> SharedBytes<'a> {
         self.length == 0
     }
 
+    /// The address: for a driver's system call or device, which reads them while they are borrowed.
+    #[inline]
+    pub const fn as_ptr(&self) -> *const u8 {
+        self.start
+    }
+
     /// Returns the bytes without the first `n` (or none at all, when there are fewer).
     #[inline]
     pub fn skip(self, n: usize) -> Self {

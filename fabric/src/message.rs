@@ -17,7 +17,8 @@
 //!    layer; what is above it may or may not have arrived, and the rail keeps its bytes until it knows, so
 //!    that [`Message::reclaim`] can give them back for another rail to carry.
 //! 4. *Bytes.* `send` has taken what it needs when it returns: a borrowed body was copied. Only a
-//!    [`Body::Region`] is kept by reference, and its owner is kept alive with it.
+//!    [`Body::Region`] is kept by reference, and its owner is kept alive with it. A `put` may read a
+//!    [`Body::Loan`] until the operation has ended.
 //! 5. *Back-pressure.* [`Refused::Full`] is a value: nothing was taken, try again after a poll.
 //! 6. *Failure.* A dead peer or link is an event of [`Rail::event`], told once; never a panic. After it,
 //!    `send` answers [`Refused::PeerDown`], and one-sided operations still open complete with an error, the
@@ -117,7 +118,7 @@ pub enum Body<'a> {
     Empty,
     /// Plain bytes, copied before `send` returns (the field's "inline" or buffered-copy send).
     Bytes(&'a [u8]),
-    /// Borrowed user memory in one piece, copied before `send` returns.
+    /// Borrowed user memory in one piece, copied before `send` returns; of a put, read until it has ended.
     Loan(ConstLoan),
     /// Borrowed user memory in several pieces, gathered before `send` returns;
     /// at most [`Limits::parts`](crate::caps::Limits::parts) of them.
@@ -161,6 +162,18 @@ impl Body<'_> {
         }
     }
 
+    /// Returns its bytes, if they lie in one piece.
+    #[inline]
+    pub fn in_one_piece(&self) -> Option<SharedBytes<'_>> {
+        match self {
+            Body::Empty | Body::Parts(_) => None,
+            Body::Bytes(bytes) => Some(SharedBytes::of(bytes)),
+            Body::Loan(loan) => Some(loan.as_shared()),
+            Body::Shared(bytes) => Some(*bytes),
+            Body::Region(slice) => Some(slice.as_shared()),
+        }
+    }
+
     /// Copies all of it to the beginning of `to`, which is at least as long.
     #[inline]
     pub fn copy_to(&self, to: &mut [u8]) {
@@ -179,11 +192,13 @@ impl Body<'_> {
 /// A message that arrived, in place: valid for the call that shows it, and only for that.
 ///
 /// Its bytes lie in memory that the sender (or a device) may still be writing: copy, then check. It may lie
-/// in two pieces; every accessor counts from the first byte of the head.
+/// in several pieces; every accessor counts from the first byte of the head.
 #[derive(Clone, Copy, Debug)]
 pub struct Inbound<'a> {
     first: SharedBytes<'a>,
     rest: SharedBytes<'a>,
+    /// What lies behind these two: nothing, as a rule.
+    more: &'a [SharedBytes<'a>],
 }
 
 impl<'a> Inbound<'a> {
@@ -193,19 +208,44 @@ impl<'a> Inbound<'a> {
         Self {
             first: bytes,
             rest: SharedBytes::EMPTY,
+            more: &[],
         }
     }
 
     /// A message whose bytes are `first`, then `rest`.
     #[inline]
     pub fn split(first: SharedBytes<'a>, rest: SharedBytes<'a>) -> Self {
-        Self { first, rest }
+        Self {
+            first,
+            rest,
+            more: &[],
+        }
+    }
+
+    /// A message whose bytes are these pieces, one after the other: the frames that it came in.
+    ///
+    /// ```
+    /// use doorbell_fabric::memory::SharedBytes;
+    /// use doorbell_fabric::message::Inbound;
+    /// let pieces = [&b"one"[..], b"two", b"three"].map(SharedBytes::of);
+    /// let message = Inbound::in_pieces(&pieces);
+    /// assert_eq!((message.len(), message.read::<4>(4)), (11, Some(*b"woth")));
+    /// ```
+    #[inline]
+    pub fn in_pieces(pieces: &'a [SharedBytes<'a>]) -> Self {
+        let piece = |i: usize| pieces.get(i).copied().unwrap_or(SharedBytes::EMPTY);
+        Self {
+            first: piece(0),
+            rest: piece(1),
+            more: pieces.get(2..).unwrap_or(&[]),
+        }
     }
 
     /// Head and body together, in bytes.
     #[inline]
     pub fn len(&self) -> usize {
-        self.first.len() + self.rest.len()
+        let more: usize = self.more.iter().map(SharedBytes::len).sum();
+        self.first.len() + self.rest.len() + more
     }
 
     /// Whether it has no byte at all.
@@ -240,10 +280,34 @@ impl<'a> Inbound<'a> {
     pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {
         let near = self.first.copy_to(at, to);
         let at_rest = (at + near).saturating_sub(self.first.len());
-        match to.get_mut(near..) {
+        let done = match to.get_mut(near..) {
             Some(left) if !left.is_empty() => near + self.rest.copy_to(at_rest, left),
             _ => near,
+        };
+        if self.more.is_empty() {
+            return done;
         }
+        done + self.copy_more(at + done, |at, bytes| {
+            bytes.copy_to(0, to.get_mut(done + at..).unwrap_or(&mut []))
+        })
+    }
+
+    /// Calls `copy` with what lies behind the first two pieces, from offset `at` of the message on, each with
+    /// how much went before it, until it takes less than it is given; returns how much it took.
+    #[inline(never)]
+    fn copy_more(&self, at: usize, mut copy: impl FnMut(usize, SharedBytes<'a>) -> usize) -> usize {
+        let mut skip = at.saturating_sub(self.first.len() + self.rest.len());
+        let mut done = 0;
+        for piece in self.more {
+            let bytes = piece.skip(skip);
+            skip = skip.saturating_sub(piece.len());
+            let taken = copy(done, bytes);
+            done += taken;
+            if taken < bytes.len() {
+                break;
+            }
+        }
+        done
     }
 
     /// Copies from offset `at` into borrowed memory, starting at its offset `into_at`; returns the bytes
@@ -255,7 +319,13 @@ impl<'a> Inbound<'a> {
             return near;
         }
         let at_rest = (at + near).saturating_sub(self.first.len());
-        near + into.write_shared(into_at + near, self.rest.skip(at_rest))
+        let done = near + into.write_shared(into_at + near, self.rest.skip(at_rest));
+        if self.more.is_empty() {
+            return done;
+        }
+        done + self.copy_more(at + done, |at, bytes| {
+            into.write_shared(into_at + done + at, bytes)
+        })
     }
 
     /// Copies like [`Inbound::copy_to_loan`], into a region, and at most `most` bytes.
@@ -263,7 +333,13 @@ impl<'a> Inbound<'a> {
     pub fn copy_to_region(&self, at: usize, into: &RegionSlice, into_at: usize, most: usize) -> usize {
         let near = into.write_shared(into_at, self.first.skip(at).take(most));
         let at_rest = (at + near).saturating_sub(self.first.len());
-        near + into.write_shared(into_at + near, self.rest.skip(at_rest).take(most - near))
+        let done = near + into.write_shared(into_at + near, self.rest.skip(at_rest).take(most - near));
+        if self.more.is_empty() {
+            return done;
+        }
+        done + self.copy_more(at + done, |at, bytes| {
+            into.write_shared(into_at + done + at, bytes.take(most - done - at))
+        })
     }
 }
 
@@ -680,7 +756,8 @@ pub trait Message: Rail {
     fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused>;
 
     /// Writes `from` to the peer's memory `to` (lengths equal). Ends in [`Arrivals::completed`], when the
-    /// bytes are at the target.
+    /// bytes are at the target. A [`Body::Loan`] and a [`Body::Region`] may be read until then; any other body
+    /// is copied before this returns.
     ///
     /// # Errors
     /// [`Refused`] when nothing was started.

@@ -90,8 +90,11 @@ impl Transmit for Tx {
             Body::Loan(loan) => {
                 loan.copy_to(0, &mut bytes[head.len()..length]);
             }
-            // Short messages come in one piece.
-            Body::Parts(_) | Body::Shared(_) | Body::Region(_) => return Err(Refused::Unsupported),
+            Body::Shared(body) => {
+                body.copy_to(0, &mut bytes[head.len()..length]);
+            }
+            // What is sent here comes in one piece.
+            Body::Parts(_) | Body::Region(_) => return Err(Refused::Unsupported),
         }
         batch.filled += 1;
         self.posted[at] += 1;

@@ -108,6 +108,24 @@ impl Segment {
         &self.frame[BASIC + self.kind.header()..BASIC + self.length as usize]
     }
 
+    /// Its own header, which is behind the basic one.
+    #[inline]
+    pub(crate) fn own_header(&self) -> &[u8] {
+        &self.frame[BASIC..BASIC + self.kind.header()]
+    }
+
+    /// What is behind its own header, to be written.
+    #[inline]
+    pub(crate) fn payload_mut(&mut self) -> &mut [u8] {
+        &mut self.frame[BASIC + self.kind.header()..BASIC + self.length as usize]
+    }
+
+    /// The next of the same peer.
+    #[inline]
+    pub(crate) fn following(&self) -> Id<Self> {
+        self.next
+    }
+
     /// The whole frame as it is sent, with room for a MAC of `mac` bytes at its end.
     #[inline(always)]
     pub(crate) fn frame(&mut self, mac: usize) -> &mut [u8] {

@@ -50,11 +50,11 @@ impl Ring {
 
     /// Puts a frame in.
     #[inline]
-    pub fn push(&mut self, head: &[u8], body: &[u8]) {
+    pub fn push(&mut self, head: &[u8], body: SharedBytes<'_>) {
         let (length, frame) = &mut self.frames[self.tail % PLACES];
         *length = head.len() + body.len();
         frame[..head.len()].copy_from_slice(head);
-        frame[head.len()..*length].copy_from_slice(body);
+        body.copy_to(0, &mut frame[head.len()..*length]);
         self.tail += 1;
     }
 
@@ -263,7 +263,7 @@ impl Transmit for Tx {
     ) -> Result<FrameId, Refused> {
         let at = channel.index();
         self.reserved[at] = self.reserved[at].checked_sub(1).ok_or(Refused::Full)?;
-        let Body::Bytes(body) = body else {
+        let Some(body) = body.in_one_piece() else {
             return Err(Refused::Unsupported);
         };
         self.rings[at].borrow_mut().push(head, body);

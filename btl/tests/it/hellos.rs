@@ -9,6 +9,7 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::datagram::{Channel, Datagram, Receive};
 use doorbell_fabric::event::{DownReason, EventKind};
+use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Body, Message};
 use doorbell_fabric::rail::Rail;
 use doorbell_sim::{Faults, Random, SimConfig, SimNet};
@@ -211,7 +212,7 @@ fn a_hello_that_is_not_quite_one_is_dropped() {
         two.ends[1].open_door(DOOR);
         let incoming = two.ends[1].driver().incoming();
         let mut arrive = |bytes: &[u8]| {
-            incoming[0].borrow_mut().push(bytes, &[]);
+            incoming[0].borrow_mut().push(bytes, SharedBytes::EMPTY);
             two.turn(STEP);
             let (mut bytes, counters) = (Vec::new(), *two.ends[1].counters());
             (two.ends[1].next_hello(&mut bytes).then_some(bytes), counters)
@@ -264,12 +265,14 @@ fn a_hello_under_the_id_of_a_connection_is_dropped() {
         two.turn_of(0);
         let first = incoming[0].borrow_mut().pop().unwrap();
         let id = u64::from_le_bytes(*first.first_chunk().unwrap());
-        incoming[0].borrow_mut().push(&first, &[]);
+        incoming[0].borrow_mut().push(&first, SharedBytes::EMPTY);
         (0..50).for_each(|_| two.turn(STEP));
         assert_eq!(two.sinks[1].total(), 1);
         two.ends[1].open_door(DOOR);
         for down in [false, true] {
-            incoming[0].borrow_mut().push(&frame(id, b"hello", |_| ()), &[]);
+            incoming[0]
+                .borrow_mut()
+                .push(&frame(id, b"hello", |_| ()), SharedBytes::EMPTY);
             (0..10).for_each(|_| two.turn(STEP));
             let counters = two.ends[1].counters();
             assert_eq!(counters.hellos_received, 0);
@@ -308,10 +311,12 @@ fn a_flood_of_strangers_frames_is_counted_and_changes_nothing() {
             frame[16..18].copy_from_slice(&(random.below(57) as u16).to_le_bytes());
             let at = random.below(2) as usize;
             if random.chance(0.01) {
-                incoming[at].borrow_mut().push(&genuine, &[]);
+                incoming[at].borrow_mut().push(&genuine, SharedBytes::EMPTY);
                 hellos += 1;
             } else {
-                incoming[at].borrow_mut().push(&frame[..length], &[]);
+                incoming[at]
+                    .borrow_mut()
+                    .push(&frame[..length], SharedBytes::EMPTY);
             }
             flood += 1;
         }

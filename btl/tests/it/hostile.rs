@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use doorbell_btl::BtlConfig;
-use doorbell_fabric::memory::Region;
+use doorbell_fabric::memory::{Region, SharedBytes};
 use doorbell_fabric::message::{
     Access, Arrivals, Body, Exposure, Inbound, Landing, Message, OpError, OpId, PeerIndex, Remote,
 };
@@ -83,7 +83,7 @@ fn capture(two: &mut Two, region: &Region, remote: &Remote) -> Vec<Vec<u8>> {
             let mut ring = ring.borrow_mut();
             let waiting: Vec<Vec<u8>> = std::iter::from_fn(|| ring.pop()).collect();
             for frame in waiting {
-                ring.push(&frame, &[]);
+                ring.push(&frame, SharedBytes::EMPTY);
                 frames.push(frame);
             }
         }
@@ -192,7 +192,9 @@ fn what_is_not_genuine_is_not_delivered() {
     while hurt < effort.frames && Instant::now() < effort.until {
         for _ in 0..32 {
             let frame = evil(&mut random, &frames, None);
-            incoming[random.below(2) as usize].borrow_mut().push(&frame, &[]);
+            incoming[random.below(2) as usize]
+                .borrow_mut()
+                .push(&frame, SharedBytes::EMPTY);
             hurt += 1;
         }
         if two.ends[0]
@@ -259,7 +261,9 @@ fn a_mad_peer_hurts_only_itself() {
             next = next.wrapping_add(8);
             for _ in 0..32 {
                 let frame = evil(&mut random, &frames, Some(next));
-                incoming[random.below(2) as usize].borrow_mut().push(&frame, &[]);
+                incoming[random.below(2) as usize]
+                    .borrow_mut()
+                    .push(&frame, SharedBytes::EMPTY);
                 hurt += 1;
             }
             two.now += STEP;

@@ -19,6 +19,7 @@ mod hints;
 mod hostile;
 mod late;
 mod leaving;
+mod long;
 mod named;
 mod one_wire;
 mod path;

@@ -9,8 +9,13 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
+use doorbell_fabric::datagram::Run;
+
 /// Most messages of one `sendmmsg` or `recvmmsg`.
 pub(crate) const BATCH_MAX: usize = 64;
+
+/// Most frames of a run that one call sends out of where they are.
+const GATHERED_MAX: usize = 256;
 
 /// Sets an option whose value is one `int`.
 pub(crate) fn set_int(fd: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Result<()> {
@@ -245,6 +250,8 @@ pub(crate) struct Outbound<'a> {
 pub(crate) struct Sender {
     headers: Box<[libc::mmsghdr]>,
     vectors: Box<[libc::iovec]>,
+    /// Two for each frame of a run: its head, and its part of the body.
+    gathered: Box<[[libc::iovec; 2]]>,
     controls: Box<[Control]>,
 }
 
@@ -257,8 +264,46 @@ impl Sender {
         Self {
             headers: (0..BATCH_MAX).map(|_| no_header()).collect(),
             vectors: vec![NO_IOVEC; BATCH_MAX].into(),
+            gathered: vec![[NO_IOVEC; 2]; GATHERED_MAX].into(),
             controls: vec![Control::EMPTY; BATCH_MAX].into(),
         }
+    }
+
+    /// Sends the frames of a run out of the memory that they are in, `most` of them in one message, over one
+    /// socket, to `to` or to the connected peer. Returns how many frames the kernel took; an error if it took
+    /// none.
+    pub(crate) fn send_run(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        to: Option<&Name>,
+        run: &Run<'_>,
+        most: usize,
+    ) -> io::Result<usize> {
+        let frames = run.len().min(GATHERED_MAX).min(most * BATCH_MAX);
+        for (i, vectors) in self.gathered[..frames].iter_mut().enumerate() {
+            let (head, body) = run.frame(i);
+            *vectors = [(head.as_ptr(), head.len()), (body.as_ptr(), body.len())].map(|(start, length)| {
+                libc::iovec {
+                    iov_base: start.cast_mut().cast(),
+                    iov_len: length,
+                }
+            });
+        }
+        let places = self.headers.iter_mut().zip(&mut self.controls);
+        let mut n = 0;
+        for (frames, (header, control)) in self.gathered[..frames].chunks_mut(most).zip(places) {
+            let header = &mut header.msg_hdr;
+            header.msg_iov = frames.as_mut_ptr().cast();
+            header.msg_iovlen = (2 * frames.len()) as _;
+            address(header, to);
+            let segment = if frames.len() > 1 { run.size() } else { 0 };
+            segment_by(header, control, segment as u16);
+            n += 1;
+        }
+        // What each header points to was written above: iovecs of this sender over what the run borrows, a
+        // control message of this sender, and the caller's name.
+        let sent = self.call(fd, n)?;
+        Ok(frames.min(sent * most))
     }
 
     /// Sends up to [`BATCH_MAX`] `messages` over one socket, to `to` or to the connected peer. Returns how
@@ -283,23 +328,21 @@ impl Sender {
             let header = &mut header.msg_hdr;
             header.msg_iov = ptr::from_mut(vector);
             header.msg_iovlen = 1;
-            (header.msg_name, header.msg_namelen) = match to {
-                Some(name) => (name.bytes.as_ptr().cast_mut().cast(), name.length),
-                None => (ptr::null_mut(), 0),
-            };
-            (header.msg_control, header.msg_controllen) = if message.segment == 0 {
-                (ptr::null_mut(), 0)
-            } else {
-                *control = Control::segments(message.segment);
-                (ptr::from_mut(control).cast(), size_of::<Control>() as _)
-            };
+            address(header, to);
+            segment_by(header, control, message.segment);
             n += 1;
         }
+        self.call(fd, n)
+    }
+
+    /// Sends the first `n` messages, whose headers were written by the caller and point to what it borrows.
+    /// Returns how many the kernel took.
+    fn call(&mut self, fd: BorrowedFd<'_>, n: usize) -> io::Result<usize> {
         let (fd, flags) = (fd.as_raw_fd(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
         if n == 1 {
-            // SAFETY: the first header was written above; it points to the iovec and control message of this
-            // sender and to the caller's bytes and name, all borrowed for the call and only read by the
-            // kernel.
+            // SAFETY: the first header was written by the caller, a method of this sender; it points to
+            // iovecs and a control message of this sender and to bytes and a name that the caller borrows,
+            // all of them for the call, and the kernel only reads them.
             let sent = unsafe { libc::sendmsg(fd, &raw const self.headers[0].msg_hdr, flags) };
             return if sent < 0 {
                 Err(io::Error::last_os_error())
@@ -311,6 +354,26 @@ impl Sender {
         let sent = unsafe { libc::sendmmsg(fd, self.headers.as_mut_ptr(), n as u32, flags) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }
+}
+
+/// Writes where a message goes: to `to`, or to the connected peer.
+#[inline]
+fn address(header: &mut libc::msghdr, to: Option<&Name>) {
+    (header.msg_name, header.msg_namelen) = match to {
+        Some(name) => (name.bytes.as_ptr().cast_mut().cast(), name.length),
+        None => (ptr::null_mut(), 0),
+    };
+}
+
+/// Writes into how long frames a message is cut; 0: it is one.
+#[inline]
+fn segment_by(header: &mut libc::msghdr, control: &mut Control, size: u16) {
+    (header.msg_control, header.msg_controllen) = if size == 0 {
+        (ptr::null_mut(), 0)
+    } else {
+        *control = Control::segments(size);
+        (ptr::from_mut(control).cast(), size_of::<Control>() as _)
+    };
 }
 
 /// The size, the segmentation and the truncation of one received message.

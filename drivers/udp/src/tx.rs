@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use doorbell_fabric::datagram::{Channel, FrameId, Transmit};
+use doorbell_fabric::datagram::{Channel, FrameId, Run, Transmit};
 use doorbell_fabric::message::{Body, PeerIndex, Refused};
 use doorbell_fabric::pcapng;
 use doorbell_inet::{RemoteEnd, Tap};
@@ -286,6 +286,40 @@ impl UdpTx {
         }
     }
 
+    /// Sends as much of a run as the kernel takes, out of the memory that it is in, where nothing waits before
+    /// it; returns how many frames.
+    fn send_run(&mut self, channel: usize, peer: u32, run: &Run<'_>) -> usize {
+        let most = RUN_MAX.min(RUN_BYTES / run.size().max(1));
+        let waits = self.queues[channel].first < self.queues[channel].posts.len();
+        if waits || !self.gso || most < 2 || self.tap.is_some() || self.singles.contains(&peer) {
+            return 0;
+        }
+        let path = &self.paths[peer as usize];
+        let (fd, to): (BorrowedFd<'_>, Option<&Name>) = match (&path.sockets, &self.own) {
+            (Some(sockets), _) => (sockets[channel].as_fd(), None),
+            (None, Some(own)) => (own[channel].as_fd(), Some(&path.names[channel])),
+            (None, None) => return 0,
+        };
+        let frames = match self.sender.send_run(fd, to, run, most) {
+            Ok(frames) => frames,
+            // The frames are queued then, and what goes on is found when they leave. But the kernel reports an
+            // ICMP error once.
+            Err(error) => {
+                let answered = error.raw_os_error() == Some(Errno::CONNREFUSED.raw_os_error());
+                if answered && path.sockets.is_some() {
+                    self.note_refusal(peer);
+                }
+                return 0;
+            }
+        };
+        self.stats.sent += frames as u64;
+        self.stats.send_calls += 1;
+        self.stats.sent_runs += (frames / most + usize::from(frames % most > 1)) as u64;
+        self.refused.clear(peer, channel);
+        self.retried = false;
+        frames
+    }
+
     /// Handles a failed call for the first message (`ran`: it was a run of frames). Returns whether to
     /// continue.
     #[cold]
@@ -307,10 +341,7 @@ impl UdpTx {
                 // An error on the rail's own sockets may be of any peer: their error queue has the address.
                 let known = self.paths[peer as usize].sockets.is_some();
                 if known && errno == Errno::CONNREFUSED {
-                    self.stats.refused += 1;
-                    if self.refusals.len() < REFUSALS_MAX {
-                        self.refusals.push(peer);
-                    }
+                    self.note_refusal(peer);
                 }
                 return true;
             }
@@ -335,6 +366,15 @@ impl UdpTx {
         self.retried = false;
         self.queues[channel].pop(1);
         true
+    }
+
+    /// A peer answered with an ICMP error, which `progress` reports.
+    #[cold]
+    fn note_refusal(&mut self, peer: u32) {
+        self.stats.refused += 1;
+        if self.refusals.len() < REFUSALS_MAX {
+            self.refusals.push(peer);
+        }
     }
 
     /// Whether frames that were posted for a peer have not left yet.
@@ -402,6 +442,29 @@ impl Transmit for UdpTx {
         });
         queue.posted += 1;
         Ok(FrameId(queue.posted))
+    }
+
+    fn post_run(&mut self, channel: Channel, peer: PeerIndex, run: &Run<'_>) -> Result<FrameId, Refused> {
+        let at = channel.index();
+        if run.size() > self.limit {
+            return Err(Refused::TooLong);
+        }
+        if peer.index() >= self.paths.len() {
+            return Err(Refused::PeerDown);
+        }
+        if run.len() > self.queues[at].room {
+            return Err(Refused::Full);
+        }
+        let sent = self.send_run(at, peer.0, run);
+        let queue = &mut self.queues[at];
+        queue.room -= sent;
+        queue.posted += sent as u64;
+        let mut last = FrameId(queue.posted);
+        for i in sent..run.len() {
+            let (head, body) = run.frame(i);
+            last = self.post(channel, peer, head, Body::Shared(body))?;
+        }
+        Ok(last)
     }
 
     #[inline]

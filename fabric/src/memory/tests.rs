@@ -155,9 +155,9 @@ proptest! {
         prop_assert_eq!(SharedBytes::of(&bytes).copy_to(at, &mut copied), rest.len().min(copied.len()));
     }
 
-    /// A message in two pieces reads like one in one piece.
+    /// A message in pieces reads like one in one piece.
     #[test]
-    fn two_pieces_are_one_message(
+    fn pieces_are_one_message(
         bytes in prop::collection::vec(any::<u8>(), 0..120),
         cut in 0usize..120,
         at in prop_oneof![0usize..130, any::<usize>()],
@@ -168,6 +168,10 @@ proptest! {
         let (first, rest) = bytes.split_at(cut);
         let split = Inbound::split(SharedBytes::of(first), SharedBytes::of(rest));
         let whole = Inbound::whole(SharedBytes::of(&bytes));
+        let thirds: Vec<_> = bytes.chunks(1 + cut / 3).map(SharedBytes::of).collect();
+        let pieces = Inbound::in_pieces(&thirds);
+        prop_assert_eq!((pieces.len(), pieces.is_empty()), (bytes.len(), bytes.is_empty()));
+        prop_assert_eq!(pieces.read::<16>(at), whole.read::<16>(at));
         prop_assert_eq!((split.len(), split.is_empty()), (bytes.len(), bytes.is_empty()));
 
         let expected = bytes.get(at..).unwrap_or(&[]);
@@ -178,7 +182,7 @@ proptest! {
         prop_assert_eq!(split.read::<48>(at).map(Vec::from), chunk(48).filter(|_| fits(48)));
         prop_assert_eq!(split.read::<16>(at), whole.read::<16>(at));
 
-        for message in [split, whole] {
+        for message in [split, whole, pieces] {
             let mut copied = vec![0xee; room];
             let n = message.copy_to(at, &mut copied);
             prop_assert_eq!(n, expected.len().min(room));

@@ -123,10 +123,10 @@ impl Transmit for Tx {
         head: &[u8],
         body: Body<'_>,
     ) -> Result<FrameId, Refused> {
-        let Body::Bytes(body) = body else {
+        let Some(body) = body.in_one_piece() else {
             return Err(Refused::Unsupported);
         };
-        let frame = [head, body].concat();
+        let frame = [head, &body.to_vec()].concat();
         assert!(frame.len() <= MTU, "a frame of {} bytes", frame.len());
         self.to[channel.index()].borrow_mut().push_back(frame);
         self.posted[channel.index()] += 1;

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use doorbell_fabric::datagram::{Channel, Datagram, FrameId, Receive, Transmit};
-use doorbell_fabric::memory::Region;
+use doorbell_fabric::datagram::{Channel, Datagram, FrameId, Receive, Run, Transmit};
+use doorbell_fabric::memory::{Region, SharedBytes};
 use doorbell_fabric::message::{Body, Incarnation, PeerIndex, Refused};
 
 use super::PATIENCE;
@@ -24,6 +24,7 @@ macro_rules! datagram_conformance {
     (@all $made:tt) => {
         $crate::datagram_conformance! { @made $made
             a_frame_arrives_as_it_was_posted
+            a_run_arrives_as_its_frames
             reserved_room_cannot_fail_and_no_more_is_given
             without_room_nothing_is_posted
             a_frame_above_the_mtu_is_refused
@@ -163,6 +164,63 @@ pub fn a_frame_arrives_as_it_was_posted<D: Datagram>(ends: &mut Ends<D>) {
                 };
                 assert_eq!(ends.b.split().1.poll(other, 16), 0, "channels are apart");
             }
+        }
+    }
+}
+
+/// The frames of a run come one after the other, behind what was posted before it and before what was posted
+/// afterwards, and no more of them fit than were reserved.
+pub fn a_run_arrives_as_its_frames<D: Datagram>(ends: &mut Ends<D>) {
+    const HEAD: usize = 16;
+    let mtu = ends.a.capabilities().limits.message;
+    let to_b = ends.to_b;
+    for (count, size, last) in [
+        (1, mtu, 7),
+        (2, mtu, 1),
+        (2, 64, 64 - HEAD),
+        (5, 200, 100),
+        (23, mtu, 3),
+    ] {
+        for channel in CHANNELS {
+            let first = pattern(HEAD + 5, count);
+            let others = pattern(HEAD * (count - 1), size);
+            let before = (count.max(2) - 2) * (size - HEAD) + (size - first.len());
+            let body = pattern(if count == 1 { last } else { before + last }, 1);
+            let run =
+                Run::new(&first, &others, HEAD, size, SharedBytes::of(&body)).expect("the sizes are right");
+            assert_eq!(run.len(), count);
+            let start = Instant::now();
+            while ends.a.split().0.reserve(channel, count + 2) < count + 2 {
+                (ends.pump)(&mut ends.a, &mut ends.b);
+                assert!(start.elapsed() < PATIENCE, "never happened: room for a run");
+            }
+            let (tx, _) = ends.a.split();
+            let id = tx.post(channel, to_b, b"before", Body::Empty).expect("room");
+            assert_eq!(tx.post_run(channel, to_b, &run), Ok(FrameId(id.0 + count as u64)));
+            assert_eq!(
+                tx.post(channel, to_b, b"after", Body::Empty),
+                Ok(FrameId(id.0 + count as u64 + 1))
+            );
+            assert_eq!(
+                tx.post_run(channel, to_b, &run),
+                Err(Refused::Full),
+                "all that was reserved is used"
+            );
+            tx.doorbell();
+
+            let (mut expected, mut rest) = (vec![b"before".to_vec()], &body[..]);
+            for head in std::iter::once(&first[..]).chain(others.chunks(HEAD)) {
+                let (near, far) = rest.split_at(rest.len().min(size - head.len()));
+                expected.push([head, near].concat());
+                rest = far;
+            }
+            expected.push(b"after".to_vec());
+            let mut came = Vec::new();
+            while came.len() < expected.len() {
+                let shown = ends.arrive(channel, 16);
+                came.extend((0..shown).map(|i| ends.bytes(channel, i)));
+            }
+            assert!(came == expected, "{count} frames of {size} bytes on {channel:?}");
         }
     }
 }

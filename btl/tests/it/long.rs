@@ -1,0 +1,176 @@
+//! Messages of several frames, and puts: what is acknowledged, what is copied, and that every byte is right
+//! however the frames fall into polls.
+
+use std::time::Duration;
+
+use doorbell_btl::BtlConfig;
+use doorbell_fabric::memory::{ConstLoan, Region};
+use doorbell_fabric::message::{
+    Access, Arrivals, Body, Exposure, Inbound, Message, OpError, OpId, PeerIndex, Refused,
+};
+use doorbell_fabric::rail::Rail;
+
+use crate::lane::Two;
+
+/// What arrived, and the ends of operations.
+#[derive(Default)]
+struct Sink {
+    messages: Vec<Vec<u8>>,
+    ended: Vec<(OpId, Result<u64, OpError>)>,
+}
+
+impl Arrivals for Sink {
+    fn message(&mut self, _: PeerIndex, inbound: Inbound<'_>) {
+        let mut bytes = vec![0; inbound.len()];
+        assert_eq!(inbound.copy_to(0, &mut bytes), bytes.len());
+        self.messages.push(bytes);
+    }
+
+    fn completed(&mut self, op: OpId, outcome: Result<u64, OpError>) {
+        self.ended.push((op, outcome));
+    }
+}
+
+fn pattern(length: usize, salt: usize) -> Vec<u8> {
+    (0..length).map(|i| (i * 7 + (i >> 8) + salt) as u8).collect()
+}
+
+/// Two ends that have shaken hands, with a window that nothing here fills.
+fn two() -> Two<Sink> {
+    let config = BtlConfig {
+        initial_window: 256,
+        ..BtlConfig::default()
+    };
+    let mut two = Two::new(true, &config);
+    for i in 0..2 {
+        let to = two.to[i];
+        two.ends[i].send(to, b"hello", Body::Empty).expect("room");
+        two.ends[i].flush();
+    }
+    for _ in 0..20 {
+        two.turn(Duration::from_micros(100));
+    }
+    two.sinks = Default::default();
+    two
+}
+
+#[test]
+fn an_answer_takes_the_acknowledgement_of_a_long_message_along() {
+    let mut two = two();
+    let before = two.ends.each_ref().map(|end| end.counters().acks_sent);
+    let body = pattern(4096, 0);
+    for _ in 0..200 {
+        for i in 0..2 {
+            let to = two.to[i];
+            two.ends[i].send(to, b"head", Body::Bytes(&body)).expect("room");
+            two.ends[i].flush();
+            two.now += Duration::from_micros(5);
+            two.turn_of(1 - i);
+        }
+    }
+    for i in 0..2 {
+        let counters = two.ends[i].counters();
+        assert_eq!(two.sinks[i].messages.len(), 200);
+        assert_eq!(
+            (counters.acks_sent - before[i], counters.resends),
+            (0, 0),
+            "end {i}"
+        );
+    }
+}
+
+#[test]
+fn a_stream_of_long_messages_is_acknowledged_now_and_then() {
+    let mut two = two();
+    let before = two.ends[1].counters().acks_sent;
+    let body = pattern(4096, 0);
+    let mut sent = 0;
+    while sent < 1000 {
+        match two.ends[0].send(two.to[0], &[], Body::Bytes(&body)) {
+            Ok(_) => sent += 1,
+            Err(refused) => assert_eq!(refused, Refused::Full),
+        }
+        two.ends[0].flush();
+        two.turn(Duration::from_micros(1));
+    }
+    // Three frames each, and an acknowledgement for sixteen.
+    let acks = two.ends[1].counters().acks_sent - before;
+    assert!((100..=250).contains(&acks), "{acks}");
+    assert_eq!(two.ends[0].counters().resends, 0);
+}
+
+/// Whether all frames of a message are in one poll, or fall into several, makes no difference.
+#[test]
+fn every_length_arrives_whole_however_polls_cut_it() {
+    for budget in [1, 2, 3, 7, 64] {
+        let mut two = two();
+        let lengths = [
+            1437,
+            1448,
+            2872,
+            2873,
+            4096,
+            16_000,
+            64 * 1024,
+            100_000,
+            3000,
+            150_000,
+        ];
+        let mut expected = Vec::new();
+        for (salt, length) in lengths.into_iter().enumerate() {
+            let bytes = pattern(length, salt);
+            let (head, body) = bytes.split_at(16);
+            while two.ends[0].send(two.to[0], head, Body::Bytes(body)) == Err(Refused::Full) {
+                two.turn(Duration::from_micros(10));
+            }
+            two.ends[0].flush();
+            expected.push(bytes);
+            for _ in 0..400 {
+                two.now += Duration::from_micros(3);
+                two.turn_of(0);
+                two.ends[1].progress(two.now);
+                two.ends[1].poll(budget, &mut two.sinks[1]);
+            }
+        }
+        for _ in 0..1000 {
+            two.turn(Duration::from_micros(20));
+        }
+        assert!(two.sinks[1].messages == expected, "polls of {budget}");
+    }
+}
+
+/// A put of lent memory reads it until it has ended, and each byte lands where it should.
+#[test]
+fn a_put_of_lent_memory_lands_whole() {
+    static LENT: [u8; 300_000] = {
+        let (mut bytes, mut i) = ([0; 300_000], 0);
+        while i < bytes.len() {
+            bytes[i] = (i * 7 + (i >> 8)) as u8;
+            i += 1;
+        }
+        bytes
+    };
+    let mut two = two();
+    let region = Region::new(LENT.len()).expect("memory");
+    let (to, from) = (two.to[0], two.to[1]);
+    let exposure = Exposure::Region(region.whole());
+    let remote = two.ends[1]
+        .expose(exposure, Access::Write, Some(from))
+        .expect("room");
+    for length in [1, 1400, 1409, 5000, LENT.len()] {
+        region.write(0, &vec![0xee; LENT.len()]);
+        let part = remote.part(0, length as u64).expect("inside");
+        let loan = ConstLoan::of_static(&LENT).part(0, length);
+        two.ends[0]
+            .put(to, OpId(length as u64), Body::Loan(loan), &part)
+            .expect("room");
+        for _ in 0..2000 {
+            two.turn(Duration::from_micros(10));
+        }
+        let mut landed = vec![0; LENT.len()];
+        region.read(0, &mut landed);
+        assert!(landed[..length] == LENT[..length] && landed[length..].iter().all(|byte| *byte == 0xee));
+        assert_eq!(two.sinks[0].ended.pop(), Some((OpId(length as u64), Ok(0))));
+    }
+    assert_eq!(two.ends[0].counters().resends, 0);
+}
