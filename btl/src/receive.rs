@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::counters::Drop;
 use crate::peer::about;
 use crate::peers::NoPeer;
+use crate::recv_window::PARTS;
 use crate::seq::Seq;
 use crate::wire::{self, BASIC, Kind, MAC, Parsed, flag, parse};
 
@@ -251,7 +252,8 @@ impl Core {
         state.recv.take(seq, &mut self.bitmaps);
         state.recv.count(parsed.length > self.config.priority_limit);
         let urgent = state.recv.has_gap() || parsed.flags & flag::URGENT != 0;
-        self.owe_ack(peer, urgent, shown && parsed.kind == Kind::Chunk);
+        let part = parsed.kind == Kind::Chunk;
+        self.owe_ack(peer, urgent, part, part && shown);
         if self.peers[peer].recv.has_bye() {
             self.see_off(peer);
         }
@@ -259,17 +261,22 @@ impl Core {
     }
 
     /// A peer is owed an acknowledgement: at once, with all that has come, where that is `urgent` or much has
-    /// come, else with the next segment to it, or after a while; `long`: a long message is whole now.
+    /// come, else with the next segment to it, or after a while. `part`: what came is a part of a message;
+    /// `whole`: the last of it.
     #[inline(always)]
-    pub(crate) fn owe_ack(&mut self, peer: PeerIndex, urgent: bool, long: bool) {
+    pub(crate) fn owe_ack(&mut self, peer: PeerIndex, urgent: bool, part: bool, whole: bool) {
         let state = &mut self.peers[peer];
         if urgent {
             state.set(about::EXPLICIT);
             self.acks.now(peer, state);
-        } else if state.recv.owes(self.config.ack_every) {
+        } else if state.recv.owes(if part {
+            PARTS * self.config.ack_every
+        } else {
+            self.config.ack_every
+        }) {
             self.acks.now(peer, state);
         } else {
-            self.ack_later(peer, long);
+            self.ack_later(peer, whole);
         }
     }
 

@@ -10,6 +10,10 @@ use crate::seq::Seq;
 /// releases little of them.
 pub(crate) const LIGHT: u32 = 4;
 
+/// Parts of messages that count as one other long segment: they come in runs, and the last of them is
+/// acknowledged soon.
+pub(crate) const PARTS: u32 = 3;
+
 /// Largest window, in segments: what a bitmap covers.
 pub(crate) const MOST: u32 = 4096;
 const WORDS: usize = MOST as usize / 64;

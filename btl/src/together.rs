@@ -132,6 +132,6 @@ impl Core {
             state.recv.take(first.plus(n as u32), &mut self.bitmaps);
             state.recv.count(long);
         }
-        self.owe_ack(peer, together.flags & flag::URGENT != 0, true);
+        self.owe_ack(peer, together.flags & flag::URGENT != 0, true, true);
     }
 }

@@ -27,6 +27,9 @@ use crate::sys::{BATCH_MAX, Name, Outbound, Sender};
 /// Most frames of one `UDP_SEGMENT` message, on every kernel that has it (64 before Linux 6.9, then 128).
 const RUN_MAX: usize = 64;
 
+/// Frames of a run above which it leaves in two messages at least: 32 KiB, at an MTU of 1500.
+const HALF: usize = 23;
+
 /// Most parts of a gathered body.
 pub(crate) const PARTS_MAX: usize = 64;
 
@@ -151,6 +154,14 @@ impl Queue {
     fn is_backed_up(&self) -> bool {
         self.rung > self.first
     }
+}
+
+/// Returns how many of `n` frames of a run one message takes, which takes `most` at most: equal pieces, and two
+/// of what is long enough, so that the peer copies the first while we copy the second. More would cost more
+/// than that saves.
+fn piece(n: usize, most: usize) -> usize {
+    let pieces = n.div_ceil(most.max(1)).max(n.div_ceil(HALF).min(2)).max(1);
+    n.div_ceil(pieces)
 }
 
 /// Returns how many frames from the first on form one message: of one size, only the last may be shorter.
@@ -289,7 +300,7 @@ impl UdpTx {
     /// Sends as much of a run as the kernel takes, out of the memory that it is in, where nothing waits before
     /// it; returns how many frames.
     fn send_run(&mut self, channel: usize, peer: u32, run: &Run<'_>) -> usize {
-        let most = RUN_MAX.min(RUN_BYTES / run.size().max(1));
+        let most = piece(run.len(), RUN_MAX.min(RUN_BYTES / run.size().max(1)));
         let waits = self.queues[channel].first < self.queues[channel].posts.len();
         if waits || !self.gso || most < 2 || self.tap.is_some() || self.singles.contains(&peer) {
             return 0;
@@ -496,6 +507,25 @@ impl Transmit for UdpTx {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_leaves_in_equal_pieces_and_in_two_where_it_is_long() {
+        let cases = [
+            (1, 1),
+            (2, 2),
+            (12, 12),
+            (23, 23),
+            (24, 12),
+            (46, 23),
+            (92, 31),
+            (107, 36),
+            (256, 43),
+        ];
+        for (n, expected) in cases {
+            assert_eq!(piece(n, 44), expected, "{n}");
+        }
+        assert_eq!((piece(3, 1), piece(3, 2), piece(0, 44)), (1, 2, 0));
+    }
 
     #[test]
     fn runs_are_of_one_peer_and_one_size_with_a_shorter_end() {
