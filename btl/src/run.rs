@@ -1,6 +1,6 @@
-//! Runs: the chunks of a long message, and the parts of a put, that leave at once, out of the memory that they
-//! are in. What is kept of them until they are acknowledged is copied when they are on their way, so that the
-//! peer does not wait for that.
+//! Runs: the chunks of a long message, and the parts of a put, that leave at once, out of the memory that
+//! they are in. What is kept of them until they are acknowledged is copied when they are on their way, so
+//! that the peer does not wait for that.
 
 use doorbell_fabric::datagram::{Channel, FrameId, Run, Transmit};
 use doorbell_fabric::memory::SharedBytes;
@@ -34,8 +34,8 @@ impl Heads {
 }
 
 impl Core {
-    /// How many of `count` segments, of which none is listed yet, a peer may post at once as a run; 0 when they
-    /// take their turns, as something waits before them, or their frames are to be sealed.
+    /// How many of `count` segments, of which none is listed yet, a peer may post at once as a run; 0 when
+    /// they take their turns, as something waits before them, or their frames are to be sealed.
     pub(crate) fn room_for_run<T: Transmit>(&mut self, tx: &mut T, index: PeerIndex, count: usize) -> usize {
         let peer = &self.peers[index];
         if self.framing.seals() || peer.send.unsent().is_some() || !peer.may_send() {
@@ -47,8 +47,8 @@ impl Core {
         if n < LEAST { 0 } else { n }
     }
 
-    /// Posts the first `n` of a peer's segments that were not sent, which `room_for_run` has allowed. Their own
-    /// headers are in them; `head`, in the first of them, and `body` are not yet.
+    /// Posts the first `n` of a peer's segments that were not sent, which `room_for_run` has allowed. Their
+    /// own headers are in them; `head`, in the first of them, and `body` are not yet.
     pub(crate) fn post_run<T: Transmit>(
         &mut self,
         tx: &mut T,
@@ -109,8 +109,8 @@ impl Core {
         }
     }
 
-    /// Posts the next parts of a peer's first transfer as a run, at most `most`; returns how many. 0: it is none
-    /// of memory that stays, or has no room.
+    /// Posts the next parts of a peer's first transfer as a run, at most `most`; returns how many. 0: it is
+    /// none of memory that stays, or has no room.
     pub(crate) fn put_run<T: Transmit>(&mut self, tx: &mut T, peer: PeerIndex, most: u32) -> u32 {
         let Some(first) = self.peers[peer].streams.first() else {
             return 0;

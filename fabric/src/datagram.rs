@@ -69,8 +69,10 @@ pub struct Frame<'a> {
 ///     let (head, body) = run.frame(i);
 ///     [head.to_vec(), body.to_vec()].concat()
 /// };
-/// assert_eq!((run.len(), frame(0), frame(1), frame(2)), (3, b"Aa01".to_vec(), b"b234".to_vec(), b"c56".to_vec()));
-/// assert!(Run::new(b"Aa", b"bcd", 1, 4, SharedBytes::of(b"0123456")).is_none(), "nothing is left for a fourth");
+/// assert_eq!((run.len(), frame(0), frame(1)), (3, b"Aa01".to_vec(), b"b234".to_vec()));
+/// assert_eq!(frame(2), b"c56");
+/// // Nothing is left for a fourth frame.
+/// assert!(Run::new(b"Aa", b"bcd", 1, 4, SharedBytes::of(b"0123456")).is_none());
 /// # Some::<()>(())
 /// ```
 #[derive(Clone, Copy, Debug)]

@@ -756,8 +756,8 @@ pub trait Message: Rail {
     fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused>;
 
     /// Writes `from` to the peer's memory `to` (lengths equal). Ends in [`Arrivals::completed`], when the
-    /// bytes are at the target. A [`Body::Loan`] and a [`Body::Region`] may be read until then; any other body
-    /// is copied before this returns.
+    /// bytes are at the target. A [`Body::Loan`] and a [`Body::Region`] may be read until then; any other
+    /// body is copied before this returns.
     ///
     /// # Errors
     /// [`Refused`] when nothing was started.

@@ -156,9 +156,9 @@ impl Queue {
     }
 }
 
-/// Returns how many of `n` frames of a run one message takes, which takes `most` at most: equal pieces, and two
-/// of what is long enough, so that the peer copies the first while we copy the second. More would cost more
-/// than that saves.
+/// Returns how many of `n` frames of a run one message takes, which takes `most` at most: equal pieces, and
+/// two of what is long enough, so that the peer copies the first while we copy the second. More would cost
+/// more than that saves.
 fn piece(n: usize, most: usize) -> usize {
     let pieces = n.div_ceil(most.max(1)).max(n.div_ceil(HALF).min(2)).max(1);
     n.div_ceil(pieces)
@@ -297,8 +297,8 @@ impl UdpTx {
         }
     }
 
-    /// Sends as much of a run as the kernel takes, out of the memory that it is in, where nothing waits before
-    /// it; returns how many frames.
+    /// Sends as much of a run as the kernel takes, out of the memory that it is in, where nothing waits
+    /// before it; returns how many frames.
     fn send_run(&mut self, channel: usize, peer: u32, run: &Run<'_>) -> usize {
         let most = piece(run.len(), RUN_MAX.min(RUN_BYTES / run.size().max(1)));
         let waits = self.queues[channel].first < self.queues[channel].posts.len();
@@ -313,8 +313,8 @@ impl UdpTx {
         };
         let frames = match self.sender.send_run(fd, to, run, most) {
             Ok(frames) => frames,
-            // The frames are queued then, and what goes on is found when they leave. But the kernel reports an
-            // ICMP error once.
+            // The frames are queued then, and what goes on is found when they leave. But the kernel reports
+            // an ICMP error once.
             Err(error) => {
                 let answered = error.raw_os_error() == Some(Errno::CONNREFUSED.raw_os_error());
                 if answered && path.sockets.is_some() {
