@@ -68,14 +68,10 @@ fn an_answer_takes_the_acknowledgement_of_a_long_message_along() {
             two.turn_of(1 - i);
         }
     }
-    for i in 0..2 {
-        let counters = two.ends[i].counters();
-        assert_eq!(two.sinks[i].messages.len(), 200);
-        assert_eq!(
-            (counters.acks_sent - before[i], counters.resends),
-            (0, 0),
-            "end {i}"
-        );
+    for ((end, sink), before) in two.ends.iter().zip(&two.sinks).zip(before) {
+        let counters = end.counters();
+        assert_eq!(sink.messages.len(), 200);
+        assert_eq!((counters.acks_sent - before, counters.resends), (0, 0));
     }
 }
 
