@@ -144,6 +144,21 @@ impl<'a> SharedBytes<'a> {
         Some(value.to_le())
     }
 
+    /// The eight bytes from offset `at` as one word in memory order; zeroes behind the last byte. No loop, as
+    /// in [`SharedBytes::read_short`].
+    #[inline(always)]
+    pub fn word(&self, at: usize) -> u64 {
+        if let Some(word) = self.read(at) {
+            return u64::from_ne_bytes(word);
+        }
+        let left = self.length.saturating_sub(at);
+        match self.length.checked_sub(8).and_then(|last| self.read(last)) {
+            // The last eight bytes, without those before `at`.
+            Some(word) if left > 0 => (u64::from_le_bytes(word) >> (64 - 8 * left)).to_le(),
+            _ => self.skip(at).read_short().unwrap_or(0),
+        }
+    }
+
     /// Copies from offset `at` into `to`; returns how many bytes there were.
     #[inline(always)]
     pub fn copy_to(&self, at: usize, to: &mut [u8]) -> usize {

@@ -225,6 +225,21 @@ fn short_bytes_travel_as_one_word_in_memory_order() {
 }
 
 #[test]
+fn any_bytes_are_words_in_memory_order_with_zeroes_behind_them() {
+    for length in 0..=40usize {
+        let bytes: Vec<u8> = (1..=length as u8).collect();
+        let mut padded = bytes.clone();
+        padded.resize(64, 0);
+        for at in 0..=50 {
+            let eight = padded[at..at + 8].try_into().unwrap();
+            let word = SharedBytes::of(&bytes).word(at);
+            assert_eq!(word, u64::from_ne_bytes(eight), "{length} bytes, from {at}");
+        }
+        assert_eq!(SharedBytes::of(&bytes).word(usize::MAX), 0);
+    }
+}
+
+#[test]
 fn sums_are_those_of_the_standard_at_any_length_and_place() {
     let bytes: Vec<u8> = (0..3000u32).map(|at| ((at * at) >> 3) as u8 ^ 0xa5).collect();
     for start in 0..9 {
