@@ -8,14 +8,18 @@
 //!   a cell, 32 bytes: [ lap mark : 32 | length : 32 ] [ the first 24 bytes of the message ]
 //!
 //!   the consumer's map (read-only for the producer)
-//!   [ cells consumed | data consumed | … ] [ attention | … ]         two cache lines
+//!   [ messages consumed : 32 | cells consumed : 32 ] [ data consumed : 64 ] [ … ]     a cache line
+//!   [ attention : 64 ] [ … ]                                                         a cache line
 //! ```
 //!
 //! The consumer polls the cell that comes next, not an index: one line moves from core to core per short
-//! message, and two short messages share a line. A cell always is a cell, lap after lap, so that a stale one
-//! carries the mark of an older lap and can be taken for nothing else; this is why longer messages continue
-//! in a place of their own. Where that place is follows from the lengths alone, on both sides: no offset
-//! travels, so none can be forged.
+//! message, and two short messages share a line. A stale cell carries the mark of an older lap and can be
+//! taken for nothing else.
+//!
+//! A message of up to 120 bytes goes on in the cells behind its first ([`Run`]): two lines at most where the
+//! data area would be one more, and they lie one behind the other. The length's highest bit marks it.
+//! Everything longer continues in the data area. Where that place is follows from the lengths alone, on both
+//! sides: no offset travels, so none can be forged.
 //!
 //! The far side is taken to be hostile: each word of it is copied once and
 //! checked, a message's first bytes are a private copy before anyone looks at them, and the rest is a
@@ -42,8 +46,11 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::view::{SharedSlice, SharedSliceMut};
 
 mod backing;
+mod run;
 
 pub use backing::Backing;
+use run::{RUN, run_cells};
+pub use run::{RUN_BYTES, Run};
 
 /// Bytes of a cell.
 pub const CELL_BYTES: usize = 32;
@@ -71,7 +78,8 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// `cells` messages in flight, of which the parts beyond [`FIRST_BYTES`] share `data` bytes.
+    /// `cells` cells, and as many messages in flight where each takes one; what does not fit cells shares
+    /// `data` bytes.
     ///
     /// # Errors
     /// [`RingError::Capacity`] unless both are powers of two, `cells` from 2 to 2²⁰, `data` from 128 to 2³⁰.
@@ -174,7 +182,7 @@ fn mark(index: u64, len: usize) -> u64 {
     u64::from(lap_mark(index)) << 32 | len as u64
 }
 
-/// Differs from lap to lap and from the zero of a fresh cell, for 2³² messages.
+/// Differs from lap to lap and from the zero of a fresh cell, for 2³² cells.
 #[inline(always)]
 fn lap_mark(index: u64) -> u32 {
     (index as u32).wrapping_add(1)
@@ -186,8 +194,10 @@ pub struct Producer {
     data: Area,
     control: Area,
     geometry: Geometry,
-    /// Messages committed: the truth.
+    /// Cells committed: the truth.
     tail: u64,
+    /// Those of them that go on with a message: `tail` without them is the number of messages.
+    more: u64,
     /// Data index after the last of them.
     data_tail: u64,
     /// Where the rest of each cell's message begins. The consumer's two indices cannot be taken at one moment
@@ -197,6 +207,7 @@ pub struct Producer {
     /// The consumer's indices as last copied and believed.
     seen: u64,
     data_seen: u64,
+    messages_seen: u64,
     /// Where the next message and its data have to end without another look: by what was seen, and by what
     /// there is memory for.
     limit: u64,
@@ -252,10 +263,12 @@ impl Producer {
             control,
             geometry,
             tail: 0,
+            more: 0,
             data_tail: 0,
             rests: Vec::new(),
             seen: 0,
             data_seen: 0,
+            messages_seen: 0,
             limit: 0,
             data_limit: 0,
             backed: Backing { cells: 0, data: 0 },
@@ -290,7 +303,7 @@ impl Producer {
     #[inline]
     #[must_use]
     pub fn committed(&self) -> u64 {
-        self.tail
+        self.tail - self.more
     }
 
     /// Prefetches the line of the next cell, to be written soon. The consumer has it, because it polls it,
@@ -299,8 +312,28 @@ impl Producer {
     /// cell, as far as that can be known; the lines of the first KiB of them are prefetched too.
     #[inline(always)]
     pub fn expect_to_send(&self, rest: usize) {
+        let cell = self.cell(self.tail);
         // SAFETY: inside the cells and aligned: checked by `attach`.
-        prefetch_to_write(unsafe { self.cells.word(self.cell(self.tail)) });
+        prefetch_to_write(unsafe { self.cells.word(cell) });
+        if rest != 0 {
+            self.expect_rest(cell, rest);
+        }
+    }
+
+    /// A call of its own: what most messages do not need, they need not make room for.
+    #[inline(never)]
+    fn expect_rest(&self, cell: usize, rest: usize) {
+        if rest <= RUN_BYTES - FIRST_BYTES {
+            // A run of up to four cells has two or three lines: the first cell's, the next, the last cell's.
+            let last = (cell + CELL_BYTES + rest - 1) / CELL_BYTES * CELL_BYTES;
+            for line in [cell + CACHE_LINE, last] {
+                if line <= last && line < self.geometry.cells_bytes() {
+                    // SAFETY: inside the cells and aligned: checked by `attach`.
+                    prefetch_to_write(unsafe { self.cells.word(line) });
+                }
+            }
+            return;
+        }
         let mask = self.geometry.data - 1;
         let mut at = self.data_tail as usize & mask;
         for _ in 0..rest.min(ASK_BYTES).div_ceil(CACHE_LINE) {
@@ -358,8 +391,13 @@ impl Producer {
 
     #[cold]
     fn cell_freed(&mut self) -> Result<bool, RingError> {
+        self.cells_freed(1)
+    }
+
+    #[cold]
+    fn cells_freed(&mut self, count: usize) -> Result<bool, RingError> {
         self.look()?;
-        Ok(self.tail < self.limit)
+        Ok(self.tail + count as u64 <= self.limit)
     }
 
     fn room_freed(&mut self, place: Place) -> Result<bool, RingError> {
@@ -372,10 +410,17 @@ impl Producer {
         // Acquire pairs with the Release of `Consumer::publish`: the consumer has copied what it reports as
         // consumed; with Relaxed a cell or its data could be overwritten under its hands. SAFETY: `attach`
         // and `set_control` checked size and alignment; the word is only read.
-        let head = unsafe { self.control.word(0) }.load(Ordering::Acquire);
+        let consumed = unsafe { self.control.word(0) }.load(Ordering::Acquire);
         // SAFETY: as above.
         let data = unsafe { self.control.word(8) }.load(Ordering::Acquire);
-        self.seen = believe("message lane, cells consumed", head, self.seen, self.tail)?;
+        let (cells, messages) = (consumed as u32, (consumed >> 32) as u32);
+        self.seen = believe_half("message lane, cells consumed", cells, self.seen, self.tail)?;
+        self.messages_seen = believe_half(
+            "message lane, messages consumed",
+            messages,
+            self.messages_seen,
+            self.committed(),
+        )?;
         self.data_seen = believe(
             "message lane, data consumed",
             data,
@@ -392,7 +437,7 @@ impl Producer {
     /// [`RingError::Corrupt`] if its index is impossible.
     pub fn consumed(&mut self) -> Result<u64, RingError> {
         self.look()?;
-        Ok(self.seen)
+        Ok(self.messages_seen)
     }
 
     /// The consumer's attention word, as it is now.
@@ -416,15 +461,29 @@ impl Producer {
         mut each: impl FnMut(u64, &[u8], SharedSlice<'_>),
     ) -> Result<u64, RingError> {
         self.look()?;
-        for index in self.seen..self.tail {
-            let (len, first) = read_cell(&self.cells, self.cell(index));
-            let rest = match len.saturating_sub(FIRST_BYTES) {
+        // Counted from this side's own cells: the number that the consumer reports may be any.
+        let first = self.committed() - self.heads().count() as u64;
+        for (number, cell) in self.heads().enumerate() {
+            let (len, bytes) = read_cell(&self.cells, self.cell(cell));
+            let rest = match (len & !RUN).saturating_sub(FIRST_BYTES) {
                 0 => self.data.view(0, 0)?,
-                rest => self.data.view(self.rests[self.slot(index)] as usize, rest)?,
+                rest if len & RUN != 0 => self.cells.view(self.cell(cell) + CELL_BYTES, rest)?,
+                rest => self.data.view(self.rests[self.slot(cell)] as usize, rest)?,
             };
-            each(index, &first[..len.min(FIRST_BYTES)], rest);
+            let len = len & !RUN;
+            each(first + number as u64, &bytes[..len.min(FIRST_BYTES)], rest);
         }
-        Ok(self.seen)
+        Ok(first)
+    }
+
+    /// The cells with which the messages begin that are not known to be consumed. Others have no mark of this
+    /// lap.
+    fn heads(&self) -> impl Iterator<Item = u64> {
+        (self.seen..self.tail).filter(|&index| {
+            // SAFETY: inside the cells and aligned: checked by `attach`.
+            let word = unsafe { self.cells.word(self.cell(index)) }.load(Ordering::Relaxed);
+            (word >> 32) as u32 == lap_mark(index)
+        })
     }
 
     #[inline(always)]
@@ -505,11 +564,17 @@ pub struct Consumer {
     data: Area,
     control: Area,
     geometry: Geometry,
-    /// Messages consumed: the truth.
+    /// Cells consumed: the truth.
     head: u64,
+    /// Those of them that went on with a message: `head` without them is the number of messages.
+    more: u64,
     data_head: u64,
-    /// The data index after the message last peeked at.
+    /// The data index after the message last peeked at, and its cells beyond the first.
     next_data: u64,
+    next_more: u64,
+    /// Whether these two count: the message that was shown does not fit one cell, and was not released. (If
+    /// its sender changes it meanwhile, what was shown is what is released.)
+    is_long: bool,
     published: u64,
     /// Amounts from which on the consumed indices are published.
     publish_at: u64,
@@ -518,7 +583,18 @@ pub struct Consumer {
     /// the line where its rest will begin is prefetched: it then comes together with the cell, not after it.
     /// As long as nothing is written there, it stays here and this costs nothing. A longer rest is fetched
     /// faster from its beginning by the machine itself.
-    ahead: bool,
+    ahead: Ahead,
+}
+
+/// Where the rest of the next message will probably be.
+#[derive(Clone, Copy)]
+enum Ahead {
+    /// There is none, or a long one.
+    Nowhere,
+    /// In the data area.
+    Data,
+    /// In the cells behind the next.
+    Cells,
 }
 
 /// What [`Consumer::expect`] saw.
@@ -608,12 +684,15 @@ impl Consumer {
             control,
             geometry,
             head: 0,
+            more: 0,
             data_head: 0,
             next_data: 0,
+            next_more: 0,
+            is_long: false,
             published: 0,
             publish_at: (geometry.cells as u64).div_ceil(8),
             data_publish_at: (geometry.data / 8) as u64,
-            ahead: false,
+            ahead: Ahead::Nowhere,
         })
     }
 
@@ -632,27 +711,62 @@ impl Consumer {
             return Ok(None);
         }
         let len = word as u32 as usize;
-        if len > self.geometry.longest() {
-            return Err(corrupt(
-                "message lane, length",
-                len as u64,
-                0,
-                self.geometry.longest() as u64,
-            ));
-        }
-        let first = read_first(&self.cells, at);
         if len <= FIRST_BYTES {
-            self.next_data = self.data_head;
+            let first = read_first(&self.cells, at);
             // SAFETY: no bytes at the start of the data area.
             let rest = unsafe { self.data.view_at(0, 0) };
             return Ok(Some(Arrival { len, first, rest }));
         }
-        let place = place(self.geometry.data, self.data_head, len);
-        self.next_data = place.end;
-        self.ahead = place.len <= AHEAD_BYTES;
-        // SAFETY: `place` is inside the data area for every length up to the longest, checked above.
-        let rest = unsafe { self.data.view_at(place.at, place.len) };
+        if !self.is_possible(at, len) {
+            return Err(self.impossible(len));
+        }
+        let first = read_first(&self.cells, at);
+        let rest = self.rest(at, len);
+        let len = len & !RUN;
         Ok(Some(Arrival { len, first, rest }))
+    }
+
+    /// Whether a message longer than its cell can have this length, as it is written in a cell.
+    #[inline(always)]
+    fn is_possible(&self, at: usize, len: usize) -> bool {
+        if len & RUN == 0 {
+            return len <= self.geometry.longest();
+        }
+        let len = len & !RUN;
+        len > FIRST_BYTES && len <= RUN_BYTES && at + 8 + len <= self.geometry.cells_bytes()
+    }
+
+    #[cold]
+    fn impossible(&self, len: usize) -> RingError {
+        let most = if len & RUN == 0 {
+            self.geometry.longest()
+        } else {
+            RUN_BYTES
+        };
+        corrupt("message lane, length", len as u64, 0, most as u64)
+    }
+
+    /// The rest of a message of a possible length.
+    #[inline(always)]
+    fn rest(&mut self, at: usize, len: usize) -> SharedSlice<'_> {
+        self.is_long = true;
+        if len & RUN != 0 {
+            let len = len & !RUN;
+            self.next_data = self.data_head;
+            self.next_more = run_cells(len) as u64 - 1;
+            self.ahead = Ahead::Cells;
+            // SAFETY: inside the cells: `is_possible`.
+            return unsafe { self.cells.view_at(at + CELL_BYTES, len - FIRST_BYTES) };
+        }
+        let place = place(self.geometry.data, self.data_head, len);
+        (self.next_data, self.next_more) = (place.end, 0);
+        self.ahead = if place.len <= AHEAD_BYTES {
+            Ahead::Data
+        } else {
+            Ahead::Nowhere
+        };
+        // SAFETY: `place` is inside the data area for every length up to the longest: `is_possible`.
+        unsafe { self.data.view_at(place.at, place.len) }
     }
 
     /// Looks for the next message, up to `looks` times with `pauses` pause instructions in between, and
@@ -685,26 +799,32 @@ impl Consumer {
         };
         let len = word as u32 as usize;
         let words = read_words(&self.cells, at);
-        let rest = len.saturating_sub(FIRST_BYTES);
-        if len < 16 || len > most || words[0] != head[0] || words[1] != head[1] {
-            // An announcement, perhaps, and more of them to come.
-            self.ahead |= rest != 0 && rest <= AHEAD_BYTES;
-            return Look::Other;
-        }
+        let is_expected = words[0] == head[0] && words[1] == head[1];
         let last = words[2];
         if len <= FIRST_BYTES {
-            self.next_data = self.data_head;
-            return Look::Short { len, last };
+            return if is_expected && len >= 16 && len <= most {
+                Look::Short { len, last }
+            } else {
+                Look::Other
+            };
         }
-        if len > self.geometry.longest() {
+        let bytes = len & !RUN;
+        if !is_expected || bytes > most {
+            // An announcement, perhaps, and more of them to come.
+            if len <= FIRST_BYTES + AHEAD_BYTES {
+                self.ahead = Ahead::Data;
+            }
+            return Look::Other;
+        }
+        if !self.is_possible(at, len) {
             return Look::Other; // for `peek` to refuse
         }
-        let place = place(self.geometry.data, self.data_head, len);
-        self.next_data = place.end;
-        self.ahead = place.len <= AHEAD_BYTES;
-        // SAFETY: `place` is inside the data area for every length up to the longest, checked above.
-        let rest = unsafe { self.data.view_at(place.at, place.len) };
-        Look::Long { len, last, rest }
+        let rest = self.rest(at, len);
+        Look::Long {
+            len: bytes,
+            last,
+            rest,
+        }
     }
 
     /// Checks up to `looks` times, with a pause after each, whether the next message is there, complete or
@@ -725,12 +845,18 @@ impl Consumer {
     /// Prefetches the place of the next message's rest, when the last one had a short one.
     #[inline(always)]
     fn prefetch_rest(&self) {
-        if self.ahead {
-            let at = self.data_head as usize & (self.geometry.data - 1);
+        let word = match self.ahead {
+            Ahead::Nowhere => return,
             // SAFETY: inside the data area and aligned: its length is a power of two and indices are whole
             // lines.
-            prefetch_to_read(unsafe { self.data.word(at) });
-        }
+            Ahead::Data => unsafe { self.data.word(self.data_head as usize & (self.geometry.data - 1)) },
+            Ahead::Cells => {
+                let next = self.head as usize + CACHE_LINE / CELL_BYTES;
+                // SAFETY: inside the cells and aligned: checked by `attach`.
+                unsafe { self.cells.word((next & (self.geometry.cells - 1)) * CELL_BYTES) }
+            }
+        };
+        prefetch_to_read(word);
     }
 
     /// Whether a message is there, complete or impossible: reads one word.
@@ -749,8 +875,15 @@ impl Consumer {
     #[inline]
     pub fn release(&mut self) {
         self.head += 1;
-        self.data_head = self.next_data;
-        if self.head >= self.publish_at || self.data_head >= self.data_publish_at {
+        let mut is_due = false;
+        if self.is_long {
+            self.head += self.next_more;
+            self.more += self.next_more;
+            self.data_head = self.next_data;
+            self.is_long = false;
+            is_due = self.data_head >= self.data_publish_at;
+        }
+        if is_due || self.head >= self.publish_at {
             self.publish();
         }
     }
@@ -762,11 +895,12 @@ impl Consumer {
         if self.published == self.head {
             return false;
         }
+        let consumed = self.consumed() << 32 | u64::from(self.head as u32);
         // Release pairs with the Acquire in `Producer::look`; see there. Cells are published before their
         // data: the producer then never writes to the data of a message that it would still show as not
         // consumed, wherever between the two this side stops. SAFETY: size, alignment and access of the
         // control block were checked by `attach`.
-        unsafe { self.control.word(0) }.store(self.head, Ordering::Release);
+        unsafe { self.control.word(0) }.store(consumed, Ordering::Release);
         // SAFETY: as above.
         unsafe { self.control.word(8) }.store(self.data_head, Ordering::Release);
         self.published = self.head;
@@ -779,6 +913,13 @@ impl Consumer {
     #[inline]
     #[must_use]
     pub fn consumed(&self) -> u64 {
+        self.head - self.more
+    }
+
+    /// Cells consumed so far: where the next message is looked for.
+    #[inline]
+    #[must_use]
+    pub fn cells(&self) -> u64 {
         self.head
     }
 
@@ -884,6 +1025,13 @@ fn believe(what: &'static str, value: u64, low: u64, high: u64) -> Result<u64, R
         return Err(corrupt(what, value, low, high));
     }
     Ok(value)
+}
+
+/// The lower half of an index, completed by the last one believed.
+#[inline(always)]
+fn believe_half(what: &'static str, half: u32, low: u64, high: u64) -> Result<u64, RingError> {
+    let value = low + u64::from(half.wrapping_sub(low as u32));
+    believe(what, value, low, high)
 }
 
 #[cold]

@@ -8,9 +8,10 @@
 //! | weakened | caught by |
 //! |---|---|
 //! | the mark, stored in `commit` | all but `attention…` and `the_watermark…` |
-//! | the mark, loaded in `peek` | `messages…`, `a_cell…`, `data…`, `what_is_shown…` |
-//! | the mark, loaded in `expect` | `what_a_look_shows…`, `a_look_keeps…` |
-//! | cells consumed, stored in `publish` or loaded in `look` | `a_cell…`, `a_look_keeps…`, `the_watermark…` |
+//! | the mark of a run, stored in `push_run` | `a_run…`, `a_look_at_a_run…` |
+//! | the mark, loaded in `peek` | `messages…`, `a_cell…`, `data…`, `what_is_shown…`, `a_run…` |
+//! | the mark, loaded in `expect` | `what_a_look_shows…`, `a_look_keeps…`, `a_look_at_a_run…` |
+//! | cells consumed, stored in `publish` or loaded in `look` | `a_cell…`, `a_look_keeps…`, `the_watermark…`, `a_run…` |
 //! | data consumed, stored in `publish` or loaded in `look` | `data…`, `what_is_shown…` |
 //! | data stored before cells in `publish` | `what_is_shown…` |
 //! | either full barrier around attention | `attention…` |
@@ -19,7 +20,9 @@
 //! read on the strength of it). To repeat one: change the word and run `cargo xtask test --only loom`.
 #![cfg(loom)]
 
-use doorbell_ring::lane::{self, Backing, CELL_BYTES, CONTROL_BYTES, Consumer, Geometry, Look, Producer};
+use doorbell_ring::lane::{
+    self, Backing, CELL_BYTES, CONTROL_BYTES, Consumer, Geometry, Look, Producer, Run,
+};
 use doorbell_ring::storage::Area;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
@@ -107,6 +110,97 @@ fn a_cell_is_not_rewritten_while_it_is_read() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| stream(2, 3));
+}
+
+/// A run of two cells: five words, one of which lies where the second cell has its mark.
+fn send_run(producer: &mut Producer, number: u64) -> bool {
+    let word = |i: usize| if i < 2 { HEAD[i] } else { number };
+    match producer.push_run(40, word).unwrap() {
+        Run::Sent => true,
+        Run::Full => false,
+        Run::Unfit => panic!("a run that goes around the end"),
+    }
+}
+
+/// Three runs through a ring that holds two: the cells of the first are used again, as those of a run and of
+/// two messages by turns.
+fn runs(receive: fn(&mut Consumer, u64) -> bool) {
+    bounded(move || {
+        let (mut producer, mut consumer) = lane(4);
+        let sender = thread::spawn(move || {
+            for number in [3, 5, 7] {
+                while !send_run(&mut producer, number) {
+                    thread::yield_now();
+                }
+            }
+        });
+        for number in [3, 5, 7] {
+            while !receive(&mut consumer, number) {
+                thread::yield_now();
+            }
+            consumer.publish();
+        }
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn a_run_is_whole_and_not_rewritten_while_it_is_read() {
+    runs(|consumer, number| {
+        let Some(arrival) = consumer.peek().unwrap() else {
+            return false;
+        };
+        assert_eq!(arrival.first()[16..24], number.to_ne_bytes());
+        assert_eq!(
+            arrival.rest().to_vec(),
+            [number; 2].map(u64::to_ne_bytes).concat()
+        );
+        consumer.release();
+        true
+    });
+}
+
+#[test]
+fn a_look_at_a_run_shows_it_whole() {
+    runs(|consumer, number| {
+        match consumer.expect(HEAD, 64, 2, 0) {
+            Look::Nothing => return false,
+            Look::Long { len, last, rest } => {
+                assert_eq!((len, last), (40, number));
+                assert_eq!(rest.to_vec(), [number; 2].map(u64::to_ne_bytes).concat());
+            }
+            other => panic!("{other:?}"),
+        }
+        consumer.release();
+        true
+    });
+}
+
+/// The cell that a run went on in is the next message's, a lap later.
+#[test]
+fn a_cell_behind_a_run_is_no_message_before_it_is_written() {
+    bounded(|| {
+        let (mut producer, mut consumer) = lane(2);
+        let sender = thread::spawn(move || {
+            assert!(send_run(&mut producer, 3));
+            for number in [0, 2] {
+                while !send(&mut producer, number) {
+                    thread::yield_now();
+                }
+            }
+        });
+        while !matches!(consumer.expect(HEAD, 64, 1, 0), Look::Long { .. }) {
+            thread::yield_now();
+        }
+        consumer.release();
+        for number in [0, 2] {
+            while !check(&mut consumer, number) {
+                thread::yield_now();
+            }
+            consumer.publish();
+        }
+        sender.join().unwrap();
+    });
 }
 
 /// The lane gets memory while it is used: the receiver does not notice it.

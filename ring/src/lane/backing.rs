@@ -54,12 +54,13 @@ impl Producer {
     pub fn wants(&self, len: usize) -> Option<Backing> {
         let place = place(self.geometry.data, self.data_tail, len);
         let (cells, data) = (self.geometry.cells as u64, self.geometry.data as u64);
-        if self.tail - self.seen >= cells || (place.len != 0 && place.end - self.data_seen > data) {
+        let count = self.cells_for(len) as u64;
+        if self.tail + count - self.seen > cells || (place.len != 0 && place.end - self.data_seen > data) {
             return None;
         }
         // Short of all, both areas are in their first lap.
         let needed = Backing {
-            cells: (self.tail + 2).min(cells) as usize,
+            cells: (self.tail + count + 1).min(cells) as usize,
             data: if place.len == 0 {
                 0
             } else {

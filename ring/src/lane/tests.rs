@@ -8,8 +8,31 @@ use proptest::prelude::*;
 use super::*;
 
 mod growing;
+mod runs;
 
+/// Sends a message as a rail does: in cells, or where it does not fit them by the data area.
 fn send(producer: &mut Producer, message: &[u8]) -> bool {
+    match send_run(producer, message) {
+        Run::Sent => true,
+        Run::Full => false,
+        Run::Unfit => send_by_reserve(producer, message),
+    }
+}
+
+fn send_run(producer: &mut Producer, message: &[u8]) -> Run {
+    if message.len() <= FIRST_BYTES || message.len() > RUN_BYTES {
+        return Run::Unfit;
+    }
+    let mut bytes = [0; RUN_BYTES];
+    bytes[..message.len()].copy_from_slice(message);
+    let words = bytes.as_chunks().0;
+    producer
+        .push_run(message.len(), |i| u64::from_ne_bytes(words[i]))
+        .unwrap()
+}
+
+/// A message of any length, the rest of it in the data area.
+fn send_by_reserve(producer: &mut Producer, message: &[u8]) -> bool {
     let Some(mut room) = producer.reserve(message.len()).unwrap() else {
         return false;
     };
@@ -101,7 +124,7 @@ fn the_longest_message_fits_wherever_the_last_one_ended() {
     for before in 0..16 {
         let (mut producer, mut consumer) = pair(geometry).unwrap();
         for _ in 0..before {
-            assert!(send(&mut producer, &[1; FIRST_BYTES + 1]));
+            assert!(send_by_reserve(&mut producer, &[1; FIRST_BYTES + 1]));
             receive(&mut consumer).unwrap();
             consumer.publish();
         }
@@ -148,7 +171,7 @@ fn what_was_not_consumed_is_shown_in_order_with_all_its_bytes() {
 /// A consumer that is killed between its two stores has published one index without the other.
 #[test]
 fn unconsumed_messages_are_found_whichever_index_was_published_first() {
-    for (told, value) in [(8, 5 * 64), (0, 3)] {
+    for (told, value) in [(8, 5 * 64), (0, 3 << 32 | 3)] {
         let geometry = Geometry::new(8, 1024).unwrap();
         let control = Area::heap(CONTROL_BYTES).unwrap();
         // SAFETY: test equipment: the consumer's own words, which are atomics.
@@ -156,7 +179,7 @@ fn unconsumed_messages_are_found_whichever_index_was_published_first() {
         let lane = Area::heap(geometry.bytes()).unwrap();
         let mut producer = Producer::attach(geometry, lane, control).unwrap();
         for i in 0..6u8 {
-            assert!(send(&mut producer, &[i; 60]));
+            assert!(send_by_reserve(&mut producer, &[i; 60]));
         }
         // SAFETY: one of the control block's words.
         unsafe { far.word(told) }.store(value, Ordering::Relaxed);
@@ -239,9 +262,10 @@ fn a_consumer_survives_any_producer() {
         for _ in 0..100 {
             for _ in 0..4 {
                 let at = random.next_u64() as usize % (geometry.bytes() / 8) * 8;
-                let index = consumer.consumed() + random.next_u64() % 2;
+                let index = consumer.head + random.next_u64() % 2;
                 let value = match random.next_u64() % 4 {
                     0 => random.next_u64(),
+                    1 => mark(index, RUN | (random.next_u64() as usize % 140)),
                     _ => mark(index, random.next_u64() as usize % 200),
                 };
                 let at = if random.next_u64().is_multiple_of(2) {
@@ -285,6 +309,10 @@ fn a_look_survives_any_producer() {
         23,
         24,
         25,
+        RUN as u64 | 24,
+        RUN as u64 | 25,
+        RUN as u64 | 120,
+        RUN as u64 | 121,
         longest - 1,
         longest,
         longest + 1,
@@ -301,7 +329,7 @@ fn a_look_survives_any_producer() {
         let mut far = unsafe { lane.alias() };
         let mut consumer = Consumer::attach(geometry, Area::heap(CONTROL_BYTES).unwrap(), lane).unwrap();
         for _ in 0..100 {
-            let at = (consumer.consumed() as usize % 8) * CELL_BYTES;
+            let at = (consumer.head as usize % 8) * CELL_BYTES;
             let mut write = |at: usize, value: u64| {
                 far.view_mut(at, 8).unwrap().copy_from(&value.to_ne_bytes());
             };
@@ -315,15 +343,15 @@ fn a_look_survives_any_producer() {
             let word = match random.next_u64() % 8 {
                 0 => random.next_u64(),
                 // The laps before and after this one.
-                1 => mark(consumer.consumed().wrapping_sub(8), 0) | len,
-                2 => mark(consumer.consumed() + 8, 0) | len,
-                _ => mark(consumer.consumed(), 0) | len,
+                1 => mark(consumer.head.wrapping_sub(8), 0) | len,
+                2 => mark(consumer.head + 8, 0) | len,
+                _ => mark(consumer.head, 0) | len,
             };
             write(at, word);
             let most = [24, 100, usize::MAX][random.next_u64() as usize % 3];
             match consumer.expect([1, 2], most, 2, 1) {
                 Look::Nothing => {
-                    assert_ne!((word >> 32) as u32, lap_mark(consumer.consumed()));
+                    assert_ne!((word >> 32) as u32, lap_mark(consumer.head));
                     shown[0] += 1;
                 }
                 Look::Other => {
@@ -371,13 +399,16 @@ fn told_indices_only_grow_whatever_the_producer_writes() {
         // SAFETY: as above, the consumer's words as its producer reads them.
         let told = unsafe { control.alias() };
         let mut consumer = Consumer::attach(geometry, control, lane).unwrap();
-        let mut before = [0; 2];
+        let mut before = [0; 3];
         for _ in 0..200 {
-            let at = (consumer.consumed() as usize % 8) * CELL_BYTES;
-            let word = mark(
-                consumer.consumed(),
-                random.next_u64() as usize % (geometry.longest() + 2),
-            );
+            let at = (consumer.head as usize % 8) * CELL_BYTES;
+            let len = random.next_u64() as usize % (geometry.longest() + 2);
+            let run = if random.next_u64().is_multiple_of(2) {
+                RUN
+            } else {
+                0
+            };
+            let word = mark(consumer.head, len | run);
             far.view_mut(at, 8).unwrap().copy_from(&word.to_ne_bytes());
             let taken = match consumer.expect([0, 0], usize::MAX, 1, 0) {
                 Look::Short { .. } | Look::Long { .. } => true,
@@ -388,11 +419,16 @@ fn told_indices_only_grow_whatever_the_producer_writes() {
             }
             // SAFETY: words of the control block.
             let now = [0, 8].map(|word| unsafe { told.word(word) }.load(Ordering::Relaxed));
-            assert!(now[0] >= before[0] && now[1] >= before[1]);
-            assert!(now[0] <= consumer.consumed() && now[1] <= consumer.consumed() * geometry.data as u64);
+            let now = [now[0] >> 32, now[0] & u64::from(u32::MAX), now[1]];
+            assert!((0..3).all(|which| now[which] >= before[which]));
+            assert!(now[0] <= consumer.consumed() && now[0] <= now[1] && now[1] <= consumer.head);
+            assert!(now[2] <= consumer.consumed() * geometry.data as u64);
             before = now;
         }
-        assert!(before[0] > 50 && before[1] > 0);
+        assert!(
+            before[0] > 50 && before[1] > before[0] && before[2] > 0,
+            "{before:?}"
+        );
     }
 }
 
@@ -421,8 +457,18 @@ fn both_ends_survive_words_that_change_under_them() {
                 let [consumed, sent, data] = [0, 1, 2].map(|aim: usize| aims[aim].load(Ordering::Relaxed));
                 let index = consumed + random.next_u64() % 3;
                 let cell = (index as usize % 8) * CELL_BYTES;
-                let len = [16, 24, 25, 100, longest, longest + 1, u64::from(u32::MAX)]
-                    [random.next_u64() as usize % 7];
+                let run = RUN as u64;
+                let len = [
+                    16,
+                    24,
+                    25,
+                    100,
+                    longest,
+                    longest + 1,
+                    u64::from(u32::MAX),
+                    run | 60,
+                    run | 121,
+                ][random.next_u64() as usize % 9];
                 let anywhere = random.next_u64() as usize % (geometry.bytes() / 8) * 8;
                 let stores = [
                     (anywhere, random.next_u64()),
@@ -435,7 +481,11 @@ fn both_ends_survive_words_that_change_under_them() {
                     unsafe { far_lane.word(at) }.store(value, Ordering::Relaxed);
                 }
                 let stores = [
-                    (0, sent.wrapping_sub(random.next_u64() % 10).wrapping_add(1)),
+                    (0, {
+                        let half = |random: u64| sent.wrapping_sub(random % 10).wrapping_add(1) as u32;
+                        let [cells, messages] = [random.next_u64(), random.next_u64()].map(half);
+                        u64::from(messages) << 32 | u64::from(cells)
+                    }),
                     (8, data.wrapping_sub(random.next_u64() % 300).wrapping_add(1)),
                     (ATTENTION, random.next_u64()),
                 ];

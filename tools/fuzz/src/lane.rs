@@ -4,7 +4,7 @@
 
 use doorbell_ring::RingError;
 use doorbell_ring::fuzzing::Pages;
-use doorbell_ring::lane::{CONTROL_BYTES, Consumer, FIRST_BYTES, Geometry, Look, Producer};
+use doorbell_ring::lane::{CONTROL_BYTES, Consumer, FIRST_BYTES, Geometry, Look, Producer, RUN_BYTES, Run};
 use doorbell_ring::storage::Access;
 
 use crate::script::Script;
@@ -42,9 +42,10 @@ fn attack_consumer(mut consumer: Consumer, geometry: Geometry, lane: &Pages, scr
             }
             64..128 => {
                 let about = u64::from(script.byte());
-                let length = script.near(about) as u32;
-                let cell = (taken as usize % geometry.cells()) * 4;
-                lane.set(cell, (taken + 1) << 32 | u64::from(length));
+                let length = script.near(about) as u32 | u32::from(script.byte() & 1) << 31;
+                let index = consumer.cells();
+                let cell = (index as usize % geometry.cells()) * 4;
+                lane.set(cell, (index + 1) << 32 | u64::from(length));
             }
             128..192 => match consumer.peek() {
                 Ok(None) => {}
@@ -78,6 +79,7 @@ fn attack_consumer(mut consumer: Consumer, geometry: Geometry, lane: &Pages, scr
             _ => _ = consumer.publish(),
         }
         assert_eq!(consumer.consumed(), taken, "its own index is the truth");
+        assert!((taken..=4 * taken).contains(&consumer.cells()));
     }
 }
 
@@ -90,7 +92,12 @@ fn attack_producer(mut producer: Producer, geometry: Geometry, control: &Pages, 
         match script.byte() {
             0..96 => {
                 let near = if script.byte() & 1 == 0 { pushed } else { believed };
-                control.set(if script.byte() & 1 == 0 { 0 } else { 8 }, script.near(near));
+                let word = script.near(near);
+                match script.byte() & 3 {
+                    0 => control.set(0, word),
+                    1 => control.set(0, word << 32 | script.near(near) & u64::from(u32::MAX)),
+                    _ => control.set(8, word),
+                }
             }
             96..144 => {
                 let length = script.below(FIRST_BYTES + 2);
@@ -101,7 +108,18 @@ fn attack_producer(mut producer: Producer, geometry: Geometry, control: &Pages, 
                     Err(other) => panic!("{other}"),
                 }
             }
-            144..208 => {
+            144..176 => {
+                let length = script.below(RUN_BYTES + 2);
+                match producer.push_run(length, |_| script.any()) {
+                    Ok(run) => pushed += u64::from(run == Run::Sent),
+                    Err(RingError::TooSmall { .. }) => {
+                        assert!(length <= FIRST_BYTES || length > RUN_BYTES);
+                    }
+                    Err(RingError::Corrupt { .. }) => {}
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            176..208 => {
                 let length = script.below(300);
                 match producer.reserve(length) {
                     Ok(None) | Err(RingError::Corrupt { .. }) => {}

@@ -43,9 +43,9 @@ fn a_lane_ends_where_its_memory_does_and_goes_on_after_more() {
         "the last cell is for the receiver's look"
     );
     assert_eq!(producer.wants(1), Some(Backing { cells: 5, data: 0 }));
-    assert_eq!(producer.wants(25), Some(Backing { cells: 5, data: 64 }));
+    assert_eq!(producer.wants(25), Some(Backing { cells: 6, data: 64 }));
     producer.extend(Backing { cells: 8, data: 0 }).unwrap();
-    assert!(send(&mut producer, &[3]) && !send(&mut producer, &[4; 25]));
+    assert!(send(&mut producer, &[3]) && !send_by_reserve(&mut producer, &[4; 25]));
     assert_eq!(producer.wants(1), None);
     // Less than before changes nothing, and more than all is all.
     producer.extend(NONE).unwrap();
