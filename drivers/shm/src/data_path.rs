@@ -16,7 +16,7 @@ use crate::pending_peers;
 use crate::pull::PullContext;
 use crate::rail::{Peer, ShmRail};
 use crate::rx::Rx;
-use crate::tx::{Short, Tx};
+use crate::tx::{Short, Tx, head_words};
 use crate::wakeup::{COLD, HOT};
 use crate::wire::Id;
 
@@ -80,8 +80,15 @@ impl Message for ShmRail {
         {
             return Ok(sent);
         }
-        // A copy, so that the body itself need not be in memory on the fast path.
-        self.send_other(peer, head, &{ body })
+        // In registers: a copy of the whole body would be read wider than it was written, and so wait for the
+        // lane's line.
+        match body {
+            Body::Bytes(bytes) => self.send_bytes(peer, head, SharedBytes::of(bytes)),
+            Body::Loan(loan) => self.send_bytes(peer, head, loan.as_shared()),
+            Body::Shared(bytes) => self.send_bytes(peer, head, bytes),
+            // A copy, so that the body itself need not be in memory on the fast path.
+            other => self.send_other(peer, head, &{ other }),
+        }
     }
 
     #[inline]
@@ -354,6 +361,21 @@ fn drain<S: Arrivals>(
 }
 
 impl ShmRail {
+    /// Sends a message of contiguous bytes that does not fit one cell, is the first one, or meets a lane that
+    /// looks full.
+    #[inline(never)]
+    fn send_bytes(&mut self, peer: PeerIndex, head: &[u8], body: SharedBytes<'_>) -> Result<MsgId, Refused> {
+        if let Some(known) = self.peers.get_mut(peer.index())
+            && let Some(tx) = &mut known.tx
+            && body.len() > lane::FIRST_BYTES - HEAD_WORDS
+            && let Some(head) = head_words(head)
+            && let Some(sent) = tx.send_bytes(head, body)
+        {
+            return Ok(sent);
+        }
+        self.send_other(peer, head, &Body::Shared(body))
+    }
+
     /// Sends a message that does not fit one cell, has an uncommon head or body, is the first one, or meets a
     /// lane that looks full.
     #[inline(never)]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use doorbell_fabric::event::{DownReason, EventKind, Life};
-use doorbell_fabric::memory::{ConstLoan, MutLoan, Region};
+use doorbell_fabric::memory::{ConstLoan, MutLoan, Region, SharedBytes};
 use doorbell_fabric::message::*;
 use doorbell_fabric::rail::{Armed, Rail};
 use doorbell_fabric::time::Time;
@@ -20,6 +20,7 @@ mod late;
 mod one_socket;
 mod reconnect;
 mod regions;
+mod runs;
 
 /// Collects what arrives.
 #[derive(Default)]

@@ -9,7 +9,7 @@ use doorbell_fabric::map::clofork::CloforkFd;
 use doorbell_fabric::map::{Object, Protection};
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Body, MsgId, Refused};
-use doorbell_ring::lane::{self, Geometry, Producer};
+use doorbell_ring::lane::{self, Geometry, Producer, Run};
 use doorbell_ring::{Area, RingError, SharedSliceMut};
 
 use crate::growth::Growth;
@@ -25,6 +25,9 @@ pub(crate) const CLOSE_REASON: usize = 0;
 pub(crate) const CLOSED: u64 = 1;
 /// Close reason: this end gave the connection up, and its process is alive.
 pub(crate) const SEVERED: u64 = 2;
+
+/// Bytes of the most common head, the PML's.
+const HEAD_BYTES: usize = 16;
 
 /// The state of a lane's handshake.
 pub(crate) enum Handshake {
@@ -139,6 +142,16 @@ impl Tx {
     #[inline(always)]
     pub(crate) fn send_short(&mut self, message: Short) -> Option<MsgId> {
         match self.lane.push_short(message.len, message.words) {
+            Ok(true) => Some(self.taken()),
+            _ => None,
+        }
+    }
+
+    /// Copies a message with the most common head into the lane; `None` if that is not possible at once:
+    /// [`Tx::send`] finds the reason.
+    #[inline]
+    pub(crate) fn send_bytes(&mut self, head: [u64; 2], body: SharedBytes<'_>) -> Option<MsgId> {
+        match push_bytes(&mut self.lane, head, body) {
             Ok(true) => Some(self.taken()),
             _ => None,
         }
@@ -298,6 +311,23 @@ impl Tx {
             far.ready.set(far.bit);
         }
     }
+
+    /// A send of a run of cells that ends after `words` of its eight words, which are written in their order;
+    /// the mark comes after the last.
+    pub(crate) fn half_run(&mut self, words: usize) {
+        let mut written = 0;
+        let push = std::panic::AssertUnwindSafe(|| {
+            self.lane.push_run(60, |_| {
+                if written == words {
+                    std::panic::resume_unwind(Box::new(()));
+                }
+                written += 1;
+                u64::MAX
+            })
+        });
+        let sent = std::panic::catch_unwind(push).is_ok();
+        assert_eq!(sent, words == 8);
+    }
 }
 
 /// Copies head and body into a lane, if there is room.
@@ -309,6 +339,17 @@ fn push(lane: &mut Producer, head: &[u8], body: &Body<'_>) -> Result<bool, RingE
         cell[..head.len()].copy_from_slice(head);
         body.copy_to(&mut cell[head.len()..]);
         return lane.push_short(len, words(&cell));
+    }
+    if len <= lane::RUN_BYTES {
+        let mut run = [0; lane::RUN_BYTES];
+        run[..head.len()].copy_from_slice(head);
+        body.copy_to(&mut run[head.len()..]);
+        let (words, _) = run.as_chunks();
+        match lane.push_run(len, |i| u64::from_ne_bytes(words[i]))? {
+            Run::Sent => return Ok(true),
+            Run::Full => return Ok(false),
+            Run::Unfit => {}
+        }
     }
     let Some(mut room) = lane.reserve(len)? else {
         return Ok(false);
@@ -323,6 +364,31 @@ fn push(lane: &mut Producer, head: &[u8], body: &Body<'_>) -> Result<bool, RingE
     body.for_each_part(|part| writer.put(part));
     let first = words(&writer.first);
     room.commit_with(first);
+    Ok(true)
+}
+
+/// Copies a head of 16 bytes and more than eight contiguous bytes into a lane, if there is room: word by word
+/// into a run of cells, or the rest in one piece into the data area.
+#[inline(always)]
+fn push_bytes(lane: &mut Producer, head: [u64; 2], body: SharedBytes<'_>) -> Result<bool, RingError> {
+    let len = HEAD_BYTES + body.len();
+    if len <= lane::RUN_BYTES {
+        let word = |i: usize| {
+            let at = i.wrapping_sub(head.len());
+            head.get(i).copied().unwrap_or_else(|| body.word(8 * at))
+        };
+        match lane.push_run(len, word)? {
+            Run::Sent => return Ok(true),
+            Run::Full => return Ok(false),
+            Run::Unfit => {}
+        }
+    }
+    let Some(mut room) = lane.reserve(len)? else {
+        return Ok(false);
+    };
+    let (_, mut rest) = room.parts();
+    body.copy_to_slot(lane::FIRST_BYTES - HEAD_BYTES, &mut rest);
+    room.commit_with([head[0], head[1], body.word(0)]);
     Ok(true)
 }
 
@@ -374,9 +440,8 @@ impl Short {
             Body::Shared(bytes) => (bytes.read_short()?, bytes.len()),
             Body::Parts(_) | Body::Region(_) => return None,
         };
-        let words = if let Ok(head) = <&[u8; 16]>::try_from(head) {
-            let [first, second]: [[u8; 8]; 2] = zerocopy::transmute!(*head);
-            [u64::from_ne_bytes(first), u64::from_ne_bytes(second), last]
+        let words = if let Some([first, second]) = head_words(head) {
+            [first, second, last]
         } else {
             let head = <&[u8; 8]>::try_from(head).ok()?;
             [u64::from_ne_bytes(*head), last, 0]
@@ -386,6 +451,14 @@ impl Short {
             len: head.len() + len,
         })
     }
+}
+
+/// The words of a head of 16 bytes.
+#[inline(always)]
+pub(crate) fn head_words(head: &[u8]) -> Option<[u64; 2]> {
+    let head = <&[u8; HEAD_BYTES]>::try_from(head).ok()?;
+    let words: [[u8; 8]; 2] = zerocopy::transmute!(*head);
+    Some(words.map(u64::from_ne_bytes))
 }
 
 #[inline]

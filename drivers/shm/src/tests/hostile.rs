@@ -34,7 +34,11 @@ fn a_receiver_survives_whatever_a_sender_writes_into_its_lane() {
             let word = random.next_u64() as usize % 700;
             let value = match random.next_u64() % 3 {
                 0 => random.next_u64(),
-                1 => ((random.next_u64() % 40) << 32) | (random.next_u64() % 3000),
+                1 => {
+                    ((random.next_u64() % 40) << 32)
+                        | ((random.next_u64() % 2) << 31)
+                        | (random.next_u64() % 3000)
+                }
                 _ => 0,
             };
             world.rails[0].scribble(1, word, value);
@@ -118,8 +122,18 @@ fn objects_that_change_under_the_hands_of_both_ends_do_no_harm() {
                     // The cell that comes next, or one near it.
                     let index = aim.load(ended) + random.next_u64() % 4 / 3;
                     let cell = 8 + index as usize % 8 * (CELL_BYTES / 8);
-                    let len =
-                        [16, 24, 64, 200, longest as u64, longest as u64 + 1][random.next_u64() as usize % 6];
+                    let run = 1 << 31;
+                    let lengths = [
+                        16,
+                        24,
+                        64,
+                        200,
+                        longest as u64,
+                        longest as u64 + 1,
+                        run | 64,
+                        run | 200,
+                    ];
+                    let len = lengths[random.next_u64() as usize % lengths.len()];
                     let marked = (index + 1) << 32 | len;
                     for (word, value) in [(cell + 1, 1), (cell + 2, 2), (cell, marked)] {
                         lane.scribble(word, value);
@@ -172,7 +186,7 @@ fn objects_that_change_under_the_hands_of_both_ends_do_no_harm() {
                     break;
                 }
                 if let Some(rx) = &world.rails[1].peers[0].rx {
-                    aim.store(rx.lane.consumed(), ended);
+                    aim.store(rx.lane.cells(), ended);
                 }
             }
             over.store(true, ended);
@@ -273,36 +287,44 @@ fn nonsense_on_the_socket_is_refused_and_counted() {
 #[test]
 fn a_sender_that_dies_at_any_step_blocks_no_other() {
     for step in 0..5 {
-        let mut world = World::new(3, &small());
-        world.up(0, 2);
-        world.up(1, 2);
-        world.rails[0].half_send(2, step);
-        drop(world.rails.remove(0));
-        world.seen.remove(0);
-        // Rank 1 is now the world's first rail, rank 2 its second.
-        let from = |world: &World, rank| {
-            world.seen[1]
-                .messages
-                .iter()
-                .filter(|seen| seen.0 == PeerIndex(rank))
-                .count()
-        };
-        for round in 0..20u8 {
-            world.rails[0]
-                .send(PeerIndex(2), &[round], Body::Bytes(&[round; 40]))
-                .unwrap();
-            world.until("delivery", |world| from(world, 1) == usize::from(round) + 1);
-        }
-        world.until("the news", |world| {
-            std::iter::from_fn(|| world.rails[1].event())
-                .any(|event| matches!(event.kind, EventKind::PeerDown(_)))
-        });
-        assert_eq!(
-            from(&world, 0),
-            usize::from(step >= 3),
-            "there exactly when it was committed (step {step})"
-        );
+        dies(|tx| tx.half_send(step), step >= 3);
     }
+    for words in 0..=8 {
+        dies(|tx| tx.half_run(words), words == 8);
+    }
+}
+
+/// Messages of another sender arrive, before and after one dies in the middle of its own.
+fn dies(half: impl FnOnce(&mut Tx), is_sent: bool) {
+    let mut world = World::new(3, &small());
+    world.up(0, 2);
+    world.up(1, 2);
+    half(world.rails[0].peers[2].tx.as_mut().unwrap());
+    drop(world.rails.remove(0));
+    world.seen.remove(0);
+    // Rank 1 is now the world's first rail, rank 2 its second.
+    let from = |world: &World, rank| {
+        world.seen[1]
+            .messages
+            .iter()
+            .filter(|seen| seen.0 == PeerIndex(rank))
+            .count()
+    };
+    for round in 0..20u8 {
+        world.rails[0]
+            .send(PeerIndex(2), &[round], Body::Bytes(&[round; 40]))
+            .unwrap();
+        world.until("delivery", |world| from(world, 1) == usize::from(round) + 1);
+    }
+    world.until("the news", |world| {
+        std::iter::from_fn(|| world.rails[1].event())
+            .any(|event| matches!(event.kind, EventKind::PeerDown(_)))
+    });
+    assert_eq!(
+        from(&world, 0),
+        usize::from(is_sent),
+        "there exactly when it was committed"
+    );
 }
 
 impl crate::ShmRail {
@@ -321,12 +343,5 @@ impl crate::ShmRail {
 
     fn scribble_ready(&mut self, word: usize, value: u64) {
         self.ready.scribble(word, value);
-    }
-
-    /// Does the first `step` steps of a send: reserve, first part, rest, commit, ready bit.
-    fn half_send(&mut self, peer: usize, step: usize) {
-        if let Some(tx) = &mut self.peers[peer].tx {
-            tx.half_send(step);
-        }
     }
 }

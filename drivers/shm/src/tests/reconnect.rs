@@ -16,7 +16,7 @@ const GIVEN_UP: EventKind = EventKind::PeerDown(DownReason::Abandoned);
 
 fn small() -> ShmConfig {
     ShmConfig {
-        cells: 64,
+        cells: 256,
         data: 64 << 10,
         eager: 4096,
         fragment: 8192,
