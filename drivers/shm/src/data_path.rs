@@ -13,7 +13,7 @@ use doorbell_ring::lane;
 
 use crate::lease::holder;
 use crate::pending_peers;
-use crate::pull::PullContext;
+use crate::pull::{CoopContext, PullContext};
 use crate::rail::{Peer, ShmRail};
 use crate::rx::Rx;
 use crate::tx::{Short, Tx, head_words};
@@ -412,9 +412,11 @@ impl ShmRail {
             let context = PullContext {
                 memory,
                 socket,
-                names: (self.holder, theirs),
-                coop: self.leases.coop_state(),
-                help: self.copies_together,
+                coop: CoopContext {
+                    names: (self.holder, theirs),
+                    state: self.leases.coop_state(),
+                    help: self.copies_together,
+                },
             };
             // A piece counts as work, whether it was the last one or not.
             done += usize::from(self.pulls.step(context));

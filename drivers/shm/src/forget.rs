@@ -136,7 +136,7 @@ impl ShmRail {
         }
         self.hot.retain(|&hot| hot != index);
         self.cold.retain(|&cold| cold != index);
-        self.pulls.owners.forget(holder(&old.id));
+        self.pulls.requests.owners.forget(holder(&old.id));
         self.pulls.fail(peer, self.leases.coop_state());
         self.leases.forget(peer);
         self.places.forgotten = self.places.forgotten.saturating_add(1);

@@ -18,9 +18,9 @@
 //! reading a nonce). Memory of a region is mapped instead, if `/proc/<pid>/fd` allows the object to be opened
 //! and it is read often enough for the map to pay, and copied without the kernel. The sender exposes a buffer
 //! by a *lease*: a random key in a table that only it can write. The receiver checks the lease before and
-//! after reading: if the sender withdrew it in between, the bytes are not used. From 32 KiB on a waiting
-//! sender copies shares of the message too, from the back (`process_vm_writev`, see `coop_copy`): two cores
-//! copy twice as fast as one. Pulling makes the ranks of one user one trust domain (each could read the
+//! after reading: if the sender withdrew it in between, the bytes are not used. A waiting sender copies half of
+//! the message, or of several every other one (`process_vm_writev`, see `coop_copy`): two cores copy twice as
+//! fast as one. Pulling makes the ranks of one user one trust domain (each could read the
 //! others' memory anyway); with `cma = false` long messages are copied through the lane in fragments.
 //!
 //! | file | job |

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{Ordering, fence};
+use std::time::Instant;
 
 use doorbell_fabric::map::{Object, Protection};
 use doorbell_fabric::message::{Landing, OpError, OpId, PeerIndex, Remote};
@@ -13,7 +14,7 @@ use doorbell_fabric::time::Time;
 use rustix::event::PollFlags;
 
 use crate::coop_copy::reader::{Closing, Owners, ReaderStep, Shared};
-use crate::coop_copy::state::CoopState;
+use crate::coop_copy::state::{ALIVE, CoopState, Split};
 use crate::lease::{Foreign, Place, serial};
 use crate::map::Window;
 use crate::sys;
@@ -35,6 +36,8 @@ pub(crate) struct Memory {
     pub(crate) helped: u64,
     /// The system does not let us write to its memory.
     pub(crate) unwritable: bool,
+    /// A moment at which its process was alive.
+    alive_at: Option<Instant>,
     #[cfg(test)]
     pub(crate) mapped: usize,
 }
@@ -130,6 +133,7 @@ impl Memory {
             answered: 0,
             helped: 0,
             unwritable: false,
+            alive_at: None,
             #[cfg(test)]
             mapped: 0,
         }
@@ -145,6 +149,11 @@ impl Memory {
 
     pub(crate) fn process(&self) -> i32 {
         self.pid
+    }
+
+    /// Whether its process was alive so recently that its pid refers to it still.
+    fn was_alive(&self) -> bool {
+        self.alive_at.is_some_and(|at| at.elapsed() < ALIVE)
     }
 }
 
@@ -182,11 +191,52 @@ pub(crate) struct PullContext<'a> {
     pub(crate) memory: Option<&'a mut Memory>,
     /// The peer's socket, which the kernel closes when its process ends.
     pub(crate) socket: Option<BorrowedFd<'a>>,
+    pub(crate) coop: CoopContext<'a>,
+}
+
+/// What a cooperative copy is requested with.
+#[derive(Clone, Copy)]
+pub(crate) struct CoopContext<'a> {
     /// Our id as a lease holder, and the peer's.
     pub(crate) names: (u64, u64),
-    pub(crate) coop: CoopState<'a>,
-    /// Whether owners are requested to copy shares.
+    pub(crate) state: CoopState<'a>,
+    /// Whether owners are requested to copy.
     pub(crate) help: bool,
+}
+
+/// Our requests to owners, of which one is published at a time.
+#[derive(Default)]
+pub(crate) struct Requests {
+    /// The number of the last one, and whether it is published.
+    last: u64,
+    open: bool,
+    pub(crate) owners: Owners,
+}
+
+impl Requests {
+    /// Requests the owner's help with a read, divided so; `None` where that is not possible now.
+    fn publish(
+        &mut self,
+        pull: &Pull,
+        split: Split,
+        memory: &Memory,
+        coop: CoopContext<'_>,
+    ) -> Option<Shared> {
+        if self.open || !coop.help || !memory.readable {
+            return None;
+        }
+        let owner = self.owners.find(coop.names.1, memory.pid, &memory.leases)?;
+        (self.last, self.open) = (self.last + 1, true);
+        let ends = (&pull.from, &pull.into);
+        Some(Shared::call(
+            coop.state, owner, coop.names, self.last, ends, split,
+        ))
+    }
+
+    fn withdraw(&mut self, coop: CoopState<'_>) {
+        self.open = false;
+        coop.withdraw_request();
+    }
 }
 
 #[derive(Debug)]
@@ -202,10 +252,7 @@ pub(crate) struct Pulls {
     running: VecDeque<Pull>,
     /// Finished reads whose owner still writes.
     closing: Vec<Closing>,
-    /// The number of the last request, and whether it is published.
-    called: u64,
-    calling: bool,
-    pub(crate) owners: Owners,
+    pub(crate) requests: Requests,
     fences: Vec<Fence>,
     ended: VecDeque<(OpId, Result<u64, OpError>)>,
     started: u64,
@@ -213,15 +260,15 @@ pub(crate) struct Pulls {
 
 /// Most reads and fences in progress.
 const MOST: usize = 1024;
+/// Reads among which the next one for an owner is searched.
+const AHEAD: usize = 16;
 
 impl Pulls {
     pub(crate) fn new() -> Self {
         Self {
             running: VecDeque::with_capacity(MOST),
             closing: Vec::new(),
-            called: 0,
-            calling: false,
-            owners: Owners::default(),
+            requests: Requests::default(),
             fences: Vec::new(),
             ended: VecDeque::with_capacity(MOST),
             started: 0,
@@ -278,24 +325,23 @@ impl Pulls {
         let Some(mut pull) = self.running.pop_front() else {
             return false;
         };
-        let (Some(memory), Some(socket)) = (context.memory, context.socket) else {
+        let PullContext { memory, socket, coop } = context;
+        let (Some(memory), Some(socket)) = (memory, socket) else {
             self.running.push_back(pull);
             return false;
         };
-        if pull.way.is_none() && memory.leases.stands(&pull.from, context.names.0) {
-            let help = context.help && !self.calling;
-            let method = pull.choose(
-                memory,
-                help.then_some((context.coop, context.names, self.called + 1)),
-                &mut self.owners,
-            );
-            if matches!(method, Way::Both(_)) {
-                (self.called, self.calling) = (self.called + 1, true);
-            }
-            pull.way = Some(method);
+        if pull.way.is_none() && memory.leases.stands(&pull.from, coop.names.0) {
+            pull.way = Some(self.choose(&pull, memory, coop));
         }
-        match pull.piece(memory, context.names.0, socket, context.coop) {
-            Piece::Ended(outcome) => self.end(pull, outcome, context.coop),
+        match pull.piece(memory, coop.names.0, socket, coop.state) {
+            Piece::Ended(outcome) => {
+                let (peer, shared) = (pull.peer, matches!(pull.way, Some(Way::Both(_))));
+                self.end(pull, outcome, coop.state);
+                // At once, so that the owner copies on while we do what follows this one.
+                if shared {
+                    self.offer(peer, 1, memory, coop);
+                }
+            }
             Piece::More => self.running.push_back(pull),
             Piece::Waits => {
                 self.running.push_back(pull);
@@ -305,11 +351,49 @@ impl Pulls {
         true
     }
 
+    /// Chooses how to perform a read. Where the next one waits, its owner copies that one and we this one; a
+    /// read that is alone is divided between both ends.
+    fn choose(&mut self, pull: &Pull, memory: &mut Memory, coop: CoopContext<'_>) -> Way {
+        if let Some(map) = pull.map(memory) {
+            return map;
+        }
+        let length = pull.from.length.get();
+        if Split::whole(length).is_some() && self.offer(pull.peer, 0, memory, coop) {
+            return Way::Kernel;
+        }
+        let shared = Split::of(length).and_then(|split| self.requests.publish(pull, split, memory, coop));
+        shared.map_or(Way::Kernel, Way::Both)
+    }
+
+    /// Offers a whole read to its owner: the first of this peer that waits, beyond as many as we keep for
+    /// ourselves. Returns whether there was one.
+    fn offer(&mut self, peer: PeerIndex, keep: usize, memory: &mut Memory, coop: CoopContext<'_>) -> bool {
+        let Self {
+            running, requests, ..
+        } = self;
+        if requests.open || !coop.help {
+            return false;
+        }
+        let waits = |pull: &&mut Pull| pull.peer == peer && pull.way.is_none();
+        let Some(next) = running.iter_mut().take(AHEAD).filter(waits).nth(keep) else {
+            return false;
+        };
+        let Some(split) = Split::whole(next.from.length.get()) else {
+            return false;
+        };
+        if !memory.leases.stands(&next.from, coop.names.0) {
+            return false;
+        }
+        next.way = next
+            .map(memory)
+            .or_else(|| requests.publish(next, split, memory, coop).map(Way::Both));
+        matches!(next.way, Some(Way::Both(_)))
+    }
+
     /// Ends a read, or keeps it as closing while its owner still writes to it.
     fn end(&mut self, pull: Pull, outcome: Result<u64, OpError>, coop: CoopState<'_>) {
         if let Some(Way::Both(shared)) = pull.way {
-            self.calling = false;
-            coop.withdraw_request();
+            self.requests.withdraw(coop);
             if !shared.settled() {
                 self.closing.push(Closing {
                     op: pull.op,
@@ -408,26 +492,11 @@ impl Pulls {
 }
 
 impl Pull {
-    /// Chooses how to perform this read; `call` allows a request to its owner.
-    fn choose(
-        &self,
-        memory: &mut Memory,
-        call: Option<(CoopState<'_>, (u64, u64), u64)>,
-        owners: &mut Owners,
-    ) -> Way {
-        let place = memory.leases.place(&self.from);
-        let window =
-            place.and_then(|place| Some((memory.window(&place, self.from.length.get())?, place.offset)));
-        if let Some((window, offset)) = window {
-            return Way::Map(window, offset);
-        }
-        let shared = call
-            .filter(|_| memory.readable)
-            .and_then(|(coop, names, number)| {
-                let owner = owners.find(names.1, memory.pid, &memory.leases)?;
-                Shared::call(coop, owner, names, number, &self.from, &self.into)
-            });
-        shared.map_or(Way::Kernel, Way::Both)
+    /// The map to read from, if one pays and is possible.
+    fn map(&self, memory: &mut Memory) -> Option<Way> {
+        let place = memory.leases.place(&self.from)?;
+        let window = memory.window(&place, self.from.length.get())?;
+        Some(Way::Map(window, place.offset))
     }
 
     /// Reads the next piece.
@@ -464,10 +533,12 @@ impl Pull {
         if matches!(piece, Piece::Ended(Err(_)) | Piece::Waits) {
             return piece;
         }
+        if let Some(Way::Both(shared)) = &self.way {
+            memory.alive_at = shared.alive_at().or(memory.alive_at);
+        }
         let ask = match &self.way {
             Some(Way::Map(..)) => finished,
-            Some(Way::Both(shared)) => !shared.alive(),
-            _ => true,
+            _ => !memory.was_alive(),
         };
         // The read before the second check: a lease that is valid now was valid during all of the read.
         fence(Ordering::SeqCst);
@@ -522,7 +593,7 @@ impl Pull {
             }
             read += length;
             self.done += length;
-            if read >= PIECE {
+            if read >= PIECE && shared.has_more() {
                 return Piece::More;
             }
         }

@@ -337,7 +337,7 @@ impl ShmRail {
         peer.next_epoch();
         self.hot.retain(|&hot| hot != index);
         self.cold.retain(|&cold| cold != index);
-        self.pulls.owners.forget(holder(&peer.id));
+        self.pulls.requests.owners.forget(holder(&peer.id));
         self.pulls.fail(PeerIndex(index), self.leases.coop_state());
         self.leases.forget(PeerIndex(index));
     }

@@ -88,8 +88,7 @@ impl CoopOwner {
             address: call.from.into(),
             length: call.length.into(),
         };
-        let split =
-            Split::of(call.length).filter(|split| split.share == call.share && leases.lent(&lent, reader));
+        let split = Split::requested(call.length, call.share).filter(|_| leases.lent(&lent, reader));
         let Some(split) = split else {
             return false;
         };
@@ -101,8 +100,8 @@ impl CoopOwner {
         }
         let mine = self.begun + 1;
         let theirs = memory.leases().coop_state();
-        // The first share is always the reader's own, whatever it publishes.
-        let free = || theirs.reader_begun().max(1).saturating_add(mine) <= split.shares;
+        // The first of several is always the reader's own, whatever it publishes.
+        let free = || theirs.reader_begun().max(split.reserved()).saturating_add(mine) <= split.shares;
         if !free() {
             return false;
         }

@@ -9,7 +9,7 @@ use doorbell_fabric::time::Time;
 use rustix::event::PollFlags;
 use rustix::process::Signal;
 
-use crate::coop_copy::state::{ALIVE, CoopState, OwnerProgress, ReadRequest, Split};
+use crate::coop_copy::state::{CoopState, OwnerProgress, ReadRequest, Split};
 use crate::lease::Foreign;
 
 /// Polls of the owner's last share before other peers are served: about as long as a share takes.
@@ -74,7 +74,7 @@ pub(crate) struct Shared {
     split: Split,
     /// Shares we have begun, from the front.
     begun: u64,
-    /// The first share, which is always ours, is still to be copied.
+    /// The first share was ours from the start, and is still to be copied.
     first: bool,
     /// The owner had begun our last share too: it is the owner's, unless the owner steps back.
     contested: bool,
@@ -92,17 +92,17 @@ pub(crate) enum ReaderStep {
 }
 
 impl Shared {
-    /// Publishes a request for the owner of `from`; `None` if that does not pay.
+    /// Publishes a request for the owner of `from`, divided so.
     pub(crate) fn call(
         coop: CoopState<'_>,
         owner: Owner,
         (us, whom): (u64, u64),
         number: u64,
-        from: &Remote,
-        into: &Landing,
-    ) -> Option<Self> {
-        let split = Split::of(from.length.get())?;
-        coop.publish_request(&ReadRequest {
+        (from, into): (&Remote, &Landing),
+        split: Split,
+    ) -> Self {
+        let begun = split.reserved();
+        let request = ReadRequest {
             number,
             whom,
             key: from.key.get(),
@@ -110,17 +110,19 @@ impl Shared {
             into: into.as_mut_ptr().addr() as u64,
             length: from.length.get(),
             share: split.share,
-        });
-        Some(Self {
+        };
+        let called = Instant::now();
+        coop.publish_request(&request, begun);
+        Self {
             owner,
             us,
             number,
-            called: Instant::now(),
+            called,
             split,
-            begun: 1,
-            first: true,
+            begun,
+            first: begun == 1,
             contested: false,
-        })
+        }
     }
 
     fn answer(&self) -> OwnerProgress {
@@ -135,10 +137,14 @@ impl Shared {
         self.answer().settled()
     }
 
-    /// Whether the owner has answered recently: then its process was alive during all of the read but the
-    /// last moments.
-    pub(crate) fn alive(&self) -> bool {
-        self.answer().ended != 0 && self.called.elapsed() < ALIVE
+    /// Whether a share is left that neither end has begun.
+    pub(crate) fn has_more(&self) -> bool {
+        self.begun + self.answer().begun < self.split.shares
+    }
+
+    /// When the owner was alive for sure: after it was called, if it has answered.
+    pub(crate) fn alive_at(&self) -> Option<Instant> {
+        (self.answer().ended != 0).then_some(self.called)
     }
 
     /// Returns the next step; a share to copy is marked as begun.

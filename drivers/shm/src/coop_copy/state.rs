@@ -9,10 +9,13 @@
 //! *request* (what it reads at present, and how many shares it has begun) and its *progress* as an owner
 //! (whose request it serves at present, how many shares it has begun, and how many of those have ended).
 //!
-//! The first share is the reader's. An end that begins another share first publishes that and then reads the
-//! other end's count, both sequentially consistent: of two ends that begin the same share at least one sees
-//! the other. The owner then steps back; the reader waits until the owner has ended the share or stepped
-//! back. For the same reason no share begins after a request was withdrawn: what has begun by then is in the
+//! A read that is alone is divided into halves, of which the first is the reader's from the start. Where several
+//! reads of one owner wait, the reader offers the owner a *whole* one and copies another by itself meanwhile:
+//! both cores copy, and no read costs two calls.
+//!
+//! An end that begins a share first publishes that and then reads the other end's count, both sequentially
+//! consistent: of two ends that begin the same share at least one sees the other. The owner then steps back;
+//! the reader waits until the owner has ended the share or stepped back. For the same reason no share begins after a request was withdrawn: what has begun by then is in the
 //! owner's progress, and the reader keeps its memory until that has ended. An owner that has turned to
 //! another request does not return to the one before: its progress is lost.
 
@@ -26,9 +29,7 @@ pub(crate) const ALIVE: Duration = Duration::from_millis(1);
 /// Words of the state: a cache line for the request, one for the owner's progress.
 pub(crate) const COOP_WORDS: usize = 16;
 /// Shortest read, in bytes, for which the owner's system call pays.
-const WORTH: u64 = 32 << 10;
-/// Smallest share where there are more than two.
-const SHARE: u64 = 32 << 10;
+const WORTH: u64 = 8 << 10;
 /// Largest share: the same as a piece of a read, so that other peers are served.
 const SHARE_MAX: u64 = 256 << 10;
 /// Shares end at pages of the read, if possible.
@@ -44,22 +45,41 @@ pub(crate) struct Split {
 }
 
 impl Split {
-    /// Divides a read of `length` bytes; `None` if that does not pay.
+    /// Divides a read of `length` bytes between both ends; `None` if that does not pay. As few shares as
+    /// possible: each costs a system call, which takes as long as some 8 KiB of its bytes.
     pub(crate) fn of(length: u64) -> Option<Self> {
         if length < WORTH {
             return None;
         }
-        let share = if length <= 2 * SHARE {
-            // The owner has to notice the request first, so the reader takes the longer one of two.
-            (length * 9 / 16).next_multiple_of(PAGE)
-        } else {
-            (length / 8).next_multiple_of(PAGE).clamp(SHARE, SHARE_MAX)
-        };
+        let each = length.div_ceil(2 * SHARE_MAX);
+        let share = length.div_ceil(2 * each).next_multiple_of(PAGE);
         Some(Self {
             length,
             share,
             shares: length.div_ceil(share),
         })
+    }
+
+    /// A read of `length` bytes that is one share, for either end; `None` if offering it does not pay.
+    pub(crate) fn whole(length: u64) -> Option<Self> {
+        (WORTH..=SHARE_MAX).contains(&length).then_some(Self {
+            length,
+            share: length,
+            shares: 1,
+        })
+    }
+
+    /// The division of a request by its length and share; `None` if it is neither of ours.
+    pub(crate) fn requested(length: u64, share: u64) -> Option<Self> {
+        [Self::of(length), Self::whole(length)]
+            .into_iter()
+            .flatten()
+            .find(|split| split.share == share)
+    }
+
+    /// How many shares are the reader's from the start.
+    pub(crate) fn reserved(self) -> u64 {
+        u64::from(self.shares > 1)
     }
 
     /// Offset and length of a share; empty beyond the last.
@@ -145,8 +165,9 @@ impl<'a> CoopState<'a> {
         self.words.put(self.at + word, value);
     }
 
-    /// Publishes a request. The one before has been withdrawn, though its owner may still be writing for it.
-    pub(crate) fn publish_request(&self, call: &ReadRequest) {
+    /// Publishes a request of which the reader has begun this many shares. The one before has been withdrawn,
+    /// though its owner may still be writing for it.
+    pub(crate) fn publish_request(&self, call: &ReadRequest, begun: u64) {
         self.put(word::NUMBER, 0);
         self.put(word::WHOM, call.whom);
         self.put(word::KEY, call.key);
@@ -154,7 +175,7 @@ impl<'a> CoopState<'a> {
         self.put(word::INTO, call.into);
         self.put(word::LENGTH, call.length);
         self.put(word::SHARE, call.share);
-        self.put(word::BEGUN, 1);
+        self.put(word::BEGUN, begun);
         self.put(word::NUMBER, call.number);
     }
 
@@ -238,31 +259,77 @@ impl<'a> CoopState<'a> {
 mod tests {
     use super::*;
 
+    fn covers_once(split: Split, length: u64) {
+        let mut at = 0;
+        for index in 0..split.shares {
+            let (start, share) = split.share(index);
+            assert!(start == at && share > 0, "{length}: {index}");
+            at += share;
+        }
+        assert_eq!(at, length);
+        assert_eq!(split.share(split.shares).1, 0);
+        assert_eq!(split.share(u64::MAX).1, 0);
+    }
+
     #[test]
     fn shares_cover_a_read_once_and_are_worth_it() {
         assert_eq!(Split::of(WORTH - 1), None);
-        let odd = [1 << 20, (1 << 20) + 1, 9 << 20, u64::MAX];
-        for length in (WORTH..300 << 10).step_by(1021).chain(odd) {
+        let odd = [1 << 20, (1 << 20) + 1, 9 << 20, u64::MAX / 2];
+        for length in (WORTH..600 << 10).step_by(1021).chain(odd) {
             let split = Split::of(length).unwrap();
             assert!(split.shares >= 2, "{length}");
             let (_, first) = split.share(0);
             assert!(
-                first > WORTH / 2 && first <= SHARE_MAX && first % PAGE == 0,
+                (WORTH / 2..=SHARE_MAX).contains(&first) && first % PAGE == 0,
                 "{length}"
             );
             if split.shares < 1000 {
-                let mut at = 0;
-                for index in 0..split.shares {
-                    let (start, share) = split.share(index);
-                    assert!(start == at && share > 0, "{length}: {index}");
-                    at += share;
-                }
-                assert_eq!(at, length);
+                covers_once(split, length);
             }
-            assert_eq!(split.share(split.shares).1, 0);
-            assert_eq!(split.share(u64::MAX).1, 0);
         }
-        assert_eq!(Split::of(64 << 10).unwrap().shares, 2);
-        assert_eq!(Split::of(1 << 20).unwrap().shares, 8);
+    }
+
+    #[test]
+    fn a_read_is_divided_into_as_few_equal_shares_as_there_can_be() {
+        let table = [
+            // Bytes, bytes of a share, shares.
+            (8 << 10, 4 << 10, 2),
+            (16 << 10, 8 << 10, 2),
+            (64 << 10, 32 << 10, 2),
+            (100_000, 53_248, 2),
+            (256 << 10, 128 << 10, 2),
+            (512 << 10, 256 << 10, 2),
+            ((512 << 10) + 1, 132 << 10, 4),
+            (1 << 20, 256 << 10, 4),
+            (4 << 20, 256 << 10, 16),
+        ];
+        for (length, share, shares) in table {
+            let split = Split::of(length).unwrap();
+            assert_eq!((split.share, split.shares), (share, shares), "{length}");
+            assert_eq!(split.reserved(), 1);
+        }
+    }
+
+    #[test]
+    fn only_reads_of_one_piece_are_offered_whole() {
+        assert_eq!(Split::whole(WORTH - 1), None);
+        assert_eq!(Split::whole(SHARE_MAX + 1), None);
+        for length in [WORTH, WORTH + 1, 100_000, SHARE_MAX] {
+            let split = Split::whole(length).unwrap();
+            assert_eq!((split.shares, split.reserved()), (1, 0));
+            covers_once(split, length);
+        }
+    }
+
+    #[test]
+    fn a_request_is_divided_as_its_reader_did_or_refused() {
+        for length in [WORTH, 100_000, SHARE_MAX, SHARE_MAX + 1, 1 << 20] {
+            let halves = Split::of(length).unwrap();
+            assert_eq!(Split::requested(length, halves.share), Some(halves));
+            assert_eq!(Split::requested(length, length), Split::whole(length));
+            for share in [0, 1, halves.share - 1, halves.share + 1, length + 1, u64::MAX] {
+                assert_eq!(Split::requested(length, share), None, "{length}: {share}");
+            }
+        }
     }
 }

@@ -87,7 +87,7 @@ fn every_length_arrives_whole_and_long_ones_with_the_owners_help() {
         assert!(bytes(&target) == expected, "{length}");
         // Both ends take turns here: the owner gets one when the reader's piece is full.
         let helped = world.rails[0].stats().helped - before;
-        assert_eq!(helped > 0, length > 300_000, "{length}: {helped} shares");
+        assert_eq!(helped > 0, length > 512 << 10, "{length}: {helped} shares");
         world.rails[0].withdraw(RemoteKey(remote.key.get()));
     }
 }
@@ -155,7 +155,8 @@ fn many_reads_at_a_time_end_whole() {
     for ((_, expected), target) in sources.iter().zip(&targets) {
         assert!(bytes(target) == *expected);
     }
-    assert!(world.rails[0].stats().helped > 1);
+    let helped = world.rails[0].stats().helped;
+    assert!(helped > 1, "{helped}");
 }
 
 /// Ends the other thread however this one ends.
@@ -171,7 +172,17 @@ impl Drop for Over<'_> {
 /// own again.
 #[test]
 fn memory_that_was_given_back_is_never_written() {
-    let Some(mut world) = world("memory_that_was_given_back", true) else {
+    given_back_is_never_written("memory_that_was_given_back", &[1 << 20]);
+}
+
+/// The same with several reads at a time, which owner and reader copy by turns.
+#[test]
+fn memory_of_reads_in_a_row_is_never_written_after_it_was_given_back() {
+    given_back_is_never_written("memory_of_reads_in_a_row", &[200_000, 100_000, 256 << 10, 50_000]);
+}
+
+fn given_back_is_never_written(test: &str, lengths: &[usize]) {
+    let Some(mut world) = world(test, true) else {
         return;
     };
     let (region, _) = source(1 << 20, 6);
@@ -190,35 +201,41 @@ fn memory_that_was_given_back_is_never_written() {
         });
         let _over = Over(&over);
         for round in 0u64..400 {
-            let target = Region::new(1 << 20).unwrap();
-            reader
-                .get(
-                    PeerIndex(0),
-                    OpId(round),
-                    &remote,
-                    Landing::Region(target.whole()),
-                )
-                .unwrap();
+            let targets: Vec<_> = lengths
+                .iter()
+                .map(|length| Region::new(*length).unwrap())
+                .collect();
+            for target in &targets {
+                let part = remote.part(0, target.len() as u64).unwrap();
+                let into = Landing::Region(target.whole());
+                reader.get(PeerIndex(0), OpId(round), &part, into).unwrap();
+            }
             let mut seen = Seen::default();
-            for _ in 0..round % 4 {
+            for _ in 0..round % (4 * lengths.len() as u64) {
                 reader.poll(1, &mut seen);
             }
             // What a way that is given up does to its reads.
             reader.pulls.fail(PeerIndex(0), reader.leases.coop_state());
-            while seen.ended.is_empty() {
+            while seen.ended.len() < lengths.len() {
                 reader.pulls.close(Time::ZERO + started.elapsed());
                 reader.poll(1, &mut seen);
             }
-            match seen.ended[0].1 {
-                Ok(_) => whole += 1,
-                Err(error) => {
-                    assert_eq!(error, OpError::NotDone);
-                    withdrawn += 1;
+            for (_, outcome) in &seen.ended {
+                match outcome {
+                    Ok(_) => whole += 1,
+                    Err(error) => {
+                        assert_eq!(*error, OpError::NotDone);
+                        withdrawn += 1;
+                    }
                 }
             }
-            target.write(0, &vec![0xa5; 1 << 20]);
+            for target in &targets {
+                target.write(0, &vec![0xa5; target.len()]);
+            }
             std::thread::sleep(std::time::Duration::from_micros(200));
-            assert!(bytes(&target).iter().all(|byte| *byte == 0xa5), "round {round}");
+            for target in &targets {
+                assert!(bytes(target).iter().all(|byte| *byte == 0xa5), "round {round}");
+            }
             if round % 50 == 49 {
                 let mut owner = owner.lock().unwrap();
                 owner.withdraw(RemoteKey(remote.key.get()));
@@ -233,6 +250,143 @@ fn memory_that_was_given_back_is_never_written() {
         withdrawn > 50 && helped > 10,
         "{withdrawn} given up, {whole} whole, {helped} shares"
     );
+}
+
+/// Reads of `LENGTHS` bytes from the first rail that were started and of which nothing has happened yet.
+struct Row {
+    targets: Vec<Region>,
+    expected: Vec<Vec<u8>>,
+}
+
+const LENGTHS: [usize; 4] = [64 << 10, 100_000, 256 << 10, 8 << 10];
+
+impl Row {
+    fn start(world: &mut World) -> Self {
+        let sources: Vec<_> = LENGTHS
+            .iter()
+            .enumerate()
+            .map(|(i, length)| source(*length, i))
+            .collect();
+        let remotes: Vec<_> = sources.iter().map(|(region, _)| expose(world, region)).collect();
+        let targets = remotes
+            .iter()
+            .enumerate()
+            .map(|(i, remote)| start(world, remote, i as u64))
+            .collect();
+        Self {
+            targets,
+            expected: sources.into_iter().map(|(_, expected)| expected).collect(),
+        }
+    }
+
+    fn ends_whole(&self, world: &mut World) {
+        world.until("all reads", |world| world.seen[1].ended.len() == LENGTHS.len());
+        for (op, outcome) in &world.seen[1].ended {
+            assert_eq!(*outcome, Ok(0), "{op:?}");
+        }
+        for (target, expected) in self.targets.iter().zip(&self.expected) {
+            assert!(bytes(target) == *expected);
+        }
+    }
+}
+
+#[test]
+fn reads_in_a_row_are_copied_by_turns_and_each_by_one_end() {
+    let Some(mut world) = world("reads_in_a_row_are_copied_by_turns", true) else {
+        return;
+    };
+    let row = Row::start(&mut world);
+    // The reader copies the first one and offers the second, which the owner then copies whole.
+    world.rails[1].poll(1, &mut Seen::default());
+    assert!(bytes(&row.targets[0]) == row.expected[0]);
+    assert!(bytes(&row.targets[1]).iter().all(|byte| *byte == 0));
+    world.rails[0].poll(64, &mut Seen::default());
+    assert_eq!(world.rails[0].stats().helped, 1);
+    assert!(bytes(&row.targets[1]) == row.expected[1]);
+    // Its end is the offer of the one after the next.
+    let mut seen = Seen::default();
+    world.rails[1].poll(1, &mut seen);
+    assert!(bytes(&row.targets[2]).iter().all(|byte| *byte == 0));
+    world.rails[0].poll(64, &mut Seen::default());
+    assert_eq!(world.rails[0].stats().helped, 2);
+    assert!(bytes(&row.targets[3]) == row.expected[3]);
+    for _ in 0..4 {
+        world.rails[1].poll(64, &mut seen);
+    }
+    assert!(bytes(&row.targets[2]) == row.expected[2]);
+    assert_eq!(world.rails[0].stats().helped, 2);
+}
+
+#[test]
+fn reads_in_a_row_of_an_owner_that_does_not_poll_are_the_readers() {
+    let Some(mut world) = world("reads_in_a_row_of_an_owner", true) else {
+        return;
+    };
+    let row = Row::start(&mut world);
+    let mut seen = Seen::default();
+    for _ in 0..20 {
+        world.rails[1].poll(64, &mut seen);
+    }
+    world.seen[1] = seen;
+    row.ends_whole(&mut world);
+    assert_eq!(world.rails[0].stats().helped, 0);
+}
+
+/// An owner that has begun an offered read: the reader goes on with the others, and takes it over when the
+/// owner steps back.
+#[test]
+fn an_offered_read_waits_for_its_owner_and_the_others_do_not() {
+    let Some(mut world) = world("an_offered_read_waits", true) else {
+        return;
+    };
+    let row = Row::start(&mut world);
+    let mut seen = Seen::default();
+    world.rails[1].poll(64, &mut seen);
+    let (us, number) = (world.rails[1].holder, world.rails[1].leases.coop_state().number());
+    assert_ne!(number, 0, "nothing was offered");
+    let theirs = world.rails[0].leases.coop_state();
+    theirs.accept_request(us, number);
+    theirs.set_owner_begun(1);
+    for _ in 0..20 {
+        world.rails[1].poll(64, &mut seen);
+    }
+    let ended: Vec<_> = seen.ended.iter().map(|(op, _)| op.0).collect();
+    assert_eq!(ended, [0, 2, 3]);
+    assert!(bytes(&row.targets[1]).iter().all(|byte| *byte == 0));
+    world.rails[0].leases.coop_state().set_owner_begun(0);
+    for _ in 0..3 {
+        world.rails[1].poll(64, &mut seen);
+    }
+    world.seen[1] = seen;
+    row.ends_whole(&mut world);
+}
+
+/// A lease that is withdrawn before anyone copies: the read fails, and its memory stays as it was.
+#[test]
+fn an_offered_read_whose_lease_is_withdrawn_is_not_copied() {
+    let Some(mut world) = world("an_offered_read_whose_lease_is_withdrawn", true) else {
+        return;
+    };
+    let sources = [0, 1].map(|i| source(64 << 10, i));
+    let remotes = [0, 1].map(|i| expose(&mut world, &sources[i].0));
+    let targets = [0, 1].map(|i| start(&mut world, &remotes[i], i as u64));
+    let mut seen = Seen::default();
+    world.rails[1].poll(1, &mut seen);
+    world.rails[0].withdraw(RemoteKey(remotes[1].key.get()));
+    // A third lease, so that the owner looks at the reader's request.
+    let (other, _) = source(64 << 10, 2);
+    expose(&mut world, &other);
+    for _ in 0..10 {
+        world.rails[0].poll(64, &mut Seen::default());
+        world.rails[1].poll(64, &mut seen);
+    }
+    assert_eq!(world.rails[0].stats().helped, 0);
+    assert_eq!(seen.ended[0], (OpId(0), Ok(0)));
+    assert!(matches!(
+        seen.ended[1],
+        (OpId(1), Err(OpError::Denied | OpError::Withdrawn))
+    ));
+    assert!(bytes(&targets[1]).iter().all(|byte| *byte == 0));
 }
 
 /// An owner that announces a write and then does nothing: the read is kept until the owner ends it or is
