@@ -344,7 +344,9 @@ impl Pulls {
             }
             Piece::More => self.running.push_back(pull),
             Piece::Waits => {
-                self.running.push_back(pull);
+                // Behind the next one, not behind all: its end is what the owner's next request waits for.
+                let at = self.running.len().min(1);
+                self.running.insert(at, pull);
                 return false;
             }
         }

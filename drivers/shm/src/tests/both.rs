@@ -361,6 +361,32 @@ fn an_offered_read_waits_for_its_owner_and_the_others_do_not() {
     row.ends_whole(&mut world);
 }
 
+/// An owner that takes longer than the reader does beside it: its end is noticed after the next read, not
+/// after all, as it waits for the next offer.
+#[test]
+fn an_offered_read_that_ends_late_is_ended_before_those_behind_it() {
+    let Some(mut world) = world("an_offered_read_that_ends_late", true) else {
+        return;
+    };
+    let row = Row::start(&mut world);
+    let mut seen = Seen::default();
+    world.rails[1].poll(64, &mut seen);
+    let (us, number) = (world.rails[1].holder, world.rails[1].leases.coop_state().number());
+    let theirs = world.rails[0].leases.coop_state();
+    theirs.accept_request(us, number);
+    theirs.set_owner_begun(1);
+    // The second waits, the third is read.
+    world.rails[1].poll(64, &mut seen);
+    world.rails[1].poll(64, &mut seen);
+    row.targets[1].write(0, &row.expected[1]);
+    world.rails[0].leases.coop_state().set_owner_ended(1);
+    world.rails[1].poll(64, &mut seen);
+    let ended: Vec<_> = seen.ended.iter().map(|(op, _)| op.0).collect();
+    assert_eq!(ended, [0, 2, 1]);
+    world.seen[1] = seen;
+    row.ends_whole(&mut world);
+}
+
 /// A lease that is withdrawn before anyone copies: the read fails, and its memory stays as it was.
 #[test]
 fn an_offered_read_whose_lease_is_withdrawn_is_not_copied() {
