@@ -126,6 +126,7 @@ impl Core {
             retries: peer.rtt.timeouts(),
             round_trip_ns: peer.rtt.smooth(),
             impossible: (!self.config.frame_mac).then(|| self.counters.impossible()),
+            at_once: None,
         }
     }
 }

@@ -573,6 +573,9 @@ pub struct RailReport {
     /// Frames received under a peer's identity that no peer can have sent; `None` where frames carry nothing
     /// that detects forgeries.
     pub impossible: Option<u64>,
+    /// The longest message that is sent at once rather than read by the peer, where the rail chooses that by
+    /// what its copies take.
+    pub at_once: Option<usize>,
 }
 
 /// Where a poll delivers. Implemented by the PML and the Portals NI; statically dispatched.
@@ -737,6 +740,15 @@ pub trait Message: Rail {
     fn report(&self, peer: PeerIndex) -> RailReport {
         let _ = peer;
         RailReport::default()
+    }
+
+    /// Whether a message of `length` bytes, head included, had better be exposed and read by this peer than
+    /// sent at once. A rail within the host may decide it by what its copies take
+    /// ([`Limits::get_from`](crate::caps::Limits::get_from)).
+    #[inline]
+    fn prefers_get(&mut self, peer: PeerIndex, length: usize) -> bool {
+        let _ = peer;
+        length > self.capabilities().limits.eager
     }
 
     /// Exposes memory to one peer, or to all for `None`, under a fresh random key.

@@ -36,6 +36,11 @@ pub fn facts(report: &RailReport) -> Option<String> {
     if let Some(ns) = round_trip(report) {
         words.push(format!("round trip {}", short(Duration::from_nanos(ns))));
     }
+    if let Some(length) = report.at_once {
+        words.push(format!(
+            "messages of up to {length} B are sent at once, and longer ones read"
+        ));
+    }
     if let Some(count) = report.impossible.filter(|count| *count > 0) {
         words.push(format!(
             "{} came under a peer's name that no peer can have sent: if frames are forged, \
@@ -85,11 +90,13 @@ mod tests {
             retries: 5,
             round_trip_ns: Some(40_500),
             impossible: Some(0),
+            at_once: Some(12_288),
         };
         assert_eq!(
             facts(&all).unwrap(),
             "link up, last frame from it 3.2 s ago, last acknowledgement 3.1 s ago, 12 frames unacknowledged, the oldest has \
-             number 4711 and waits for 3.0 s, 5 time-outs in a row, round trip 40.5 µs"
+             number 4711 and waits for 3.0 s, 5 time-outs in a row, round trip 40.5 µs, messages of up to 12288 B are sent at once, and longer ones \
+             read"
         );
         let forged = RailReport {
             impossible: Some(7),

@@ -353,6 +353,10 @@ impl Message for AnyRail {
         each_whole!(self, rail => rail.rail_report(peer))
     }
 
+    fn prefers_get(&mut self, peer: PeerIndex, length: usize) -> bool {
+        each!(self, rail => rail.prefers_get(peer, length))
+    }
+
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
         each!(self, rail => rail.expose(memory, access, to))
     }

@@ -11,7 +11,7 @@ use crate::pml::Pml;
 use crate::rank::Rank;
 use crate::rendezvous::tasks::{Piece, send_piece};
 use crate::request::{Event, RequestId, mark};
-use crate::wire::{CheckedHeader, MatchHeader, RndvHeader, flag, kind};
+use crate::wire::{CheckedHeader, MATCH_LEN, MatchHeader, RndvHeader, flag, kind};
 
 /// What became of the start of a send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +62,7 @@ impl<M: Message> Pml<M> {
         if operates && let Some(launch) = self.launch_operation(rank, at, id) {
             return launch;
         }
-        let path = &self.core.peers[rank].paths[at];
-        let small = length <= path.eager() as u64 && !operates;
+        let small = !operates && self.is_sent_at_once(rank, at, id);
         let hot = &self.core.hot[rank];
         // A reply needs no credit: the operation has it.
         if small && !sync && (replies || hot.has_room(length + ENVELOPE)) {
@@ -79,6 +78,7 @@ impl<M: Message> Pml<M> {
         let protocol = self.core.config.protocol;
         // Several paths together: as fragments, which can take any of them.
         let long = long && !(protocol == Protocol::Auto && self.core.is_striped(rank, length));
+        let path = &self.core.peers[rank].paths[at];
         if long
             && path.wants_get(protocol, length)
             && let Some(launch) = self.launch_exposed(rank, at, id)
@@ -94,6 +94,20 @@ impl<M: Message> Pml<M> {
             path.first_part()
         };
         self.launch_announced(rank, at, id, first, can_put)
+    }
+
+    /// Whether a message is short enough for this path to be sent at once, rather than announced.
+    fn is_sent_at_once(&mut self, rank: Rank, at: usize, id: RequestId) -> bool {
+        let length = self.core.requests.peek(id.index()).length();
+        let path = &self.core.peers[rank].paths[at];
+        if !path.has_choice(length) {
+            return length <= path.eager() as u64;
+        }
+        if !self.core.requests.peek_record(id.index()).memory.is_one_piece() {
+            return length <= path.eager() as u64;
+        }
+        let (rail, peer) = path.route();
+        !self.rails[rail].prefers_get(peer, to_usize(length) + MATCH_LEN)
     }
 
     /// It was to be read by its receiver over a rail that had no room, and takes another path now: it may not

@@ -19,7 +19,8 @@ pub struct ShmConfig {
     pub eager: usize,
     /// Bytes of one fragment of a long message copied through the lane.
     pub fragment: usize,
-    /// Smallest size in bytes, head included, for which a pull is better than fragments.
+    /// Smallest size in bytes, head included, for which a pull is better than fragments. Where this is less
+    /// than `eager`, what copies take decides from which size on messages are pulled rather than sent at once.
     pub pull_from: usize,
     /// Most peers, at most 4096.
     pub peers: usize,
@@ -34,7 +35,7 @@ impl Default for ShmConfig {
             help: true,
             eager: 32 << 10,
             fragment: 32 << 10,
-            pull_from: 32 << 10,
+            pull_from: 20 << 10,
             peers: 4096,
         }
     }

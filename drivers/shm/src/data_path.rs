@@ -1,12 +1,14 @@
 //! The `Message` contract: the hot loop, two-sided operations, then one-sided ones.
 
+use std::time::Instant;
+
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::memory::{Room, SharedBytes};
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Inbound, Incarnation, Landing, Look,
-    Message, MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey, Watch,
+    Message, MsgId, OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey, Watch,
 };
 use doorbell_fabric::rail::Rail;
 use doorbell_ring::lane;
@@ -237,6 +239,30 @@ impl Message for ShmRail {
         self.call(peer.0);
     }
 
+    fn report(&self, peer: PeerIndex) -> RailReport {
+        let tx = self.peers.get(peer.index()).and_then(|known| known.tx.as_ref());
+        RailReport {
+            at_once: tx
+                .filter(|_| self.capabilities.features.get)
+                .and_then(|tx| tx.pace.measured()),
+            ..RailReport::default()
+        }
+    }
+
+    /// As the copies into the lane have gone lately; a peer that cannot read us is sent what is eager.
+    fn prefers_get(&mut self, peer: PeerIndex, length: usize) -> bool {
+        let eager = self.capabilities.limits.eager;
+        let Some(known) = self.peers.get_mut(peer.index()) else {
+            return length > eager;
+        };
+        match &mut known.tx {
+            Some(tx) if known.can_read_us == Some(true) && self.capabilities.features.get => {
+                length > self.geometry.longest() || tx.pace.prefers_read(length)
+            }
+            _ => length > eager,
+        }
+    }
+
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
         let (place, keep) = match memory {
             Exposure::Region(slice) => ((slice.address(), slice.len()), Some(slice)),
@@ -272,6 +298,14 @@ impl Message for ShmRail {
     }
 
     fn withdraw(&mut self, key: RemoteKey) {
+        if let Some((peer, length, time)) = self.leases.lent_for(key)
+            && let Some(tx) = self
+                .peers
+                .get_mut(peer.index())
+                .and_then(|known| known.tx.as_mut())
+        {
+            tx.pace.was_read(length, time);
+        }
         self.leases.revoke(key);
     }
 
@@ -394,7 +428,12 @@ impl ShmRail {
         else {
             return Err(Refused::PeerDown);
         };
+        let length = head.len() + body.len();
+        let started = tx.pace.is_due(length).then(Instant::now);
         let sent = tx.send(head, body);
+        if let (Some(started), Ok(_)) = (started, &sent) {
+            tx.pace.took(length, started.elapsed());
+        }
         if sent == Err(Refused::PeerDown) {
             let fault = tx.fault();
             self.disconnect(peer.0, fault);

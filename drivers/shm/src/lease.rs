@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{Ordering, fence};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Object, Protection};
@@ -123,6 +123,14 @@ fn stands(words: &WordsOf, memory: &Remote, whom: u64) -> bool {
         && words.load(entry) == key
 }
 
+/// A lease that was granted.
+struct Lent {
+    /// The only peer that has it; `None`: all have.
+    holder: Option<PeerIndex>,
+    at: Instant,
+    _keep: Option<RegionSlice>,
+}
+
 /// Our table, the holder of each entry, and the regions that the entries keep alive.
 ///
 /// The rules are those of `doorbell_fabric::domain::KeyTable`; this table lies in shared memory, because over
@@ -134,12 +142,12 @@ pub(crate) struct Leases {
     pub(crate) object: Object,
     words: WordsOf,
     free: Vec<u16>,
-    keys: HashMap<u64, (Option<PeerIndex>, Option<RegionSlice>)>,
+    keys: HashMap<u64, Lent>,
     /// Peers with leases granted to them alone, and how many.
     borrowers: Vec<(PeerIndex, u32)>,
-    /// The last lease granted to one peer, and when.
+    /// The last lease granted to one peer, and whether there was no other then.
     last_lent: u64,
-    lent_at: Instant,
+    lent_alone: bool,
     random: RandomWords,
 }
 
@@ -155,7 +163,7 @@ impl Leases {
             keys: HashMap::with_capacity(LEASES),
             borrowers: Vec::with_capacity(LEASES),
             last_lent: 0,
-            lent_at: Instant::now(),
+            lent_alone: false,
             random: RandomWords::default(),
         })
     }
@@ -186,16 +194,34 @@ impl Leases {
         self.words.put(first + 6, place.map_or(0, |place| place.serial));
         self.words.put(first + 7, place.map_or(0, |place| place.length));
         self.words.put(first, key);
-        self.keys.insert(key, (to.map(|(peer, _)| peer), keep));
+        let lent = Lent {
+            holder: to.map(|(peer, _)| peer),
+            at: Instant::now(),
+            _keep: keep,
+        };
+        self.keys.insert(key, lent);
         if let Some((peer, _)) = to {
             self.lend(peer, key);
         }
         Ok(Some(RemoteKey(key)))
     }
 
+    /// Returns what a peer was lent that had no other lease meanwhile: itself, how many bytes, and for how long.
+    pub(crate) fn lent_for(&self, key: RemoteKey) -> Option<(PeerIndex, usize, Duration)> {
+        if !self.lent_alone || key.0 != self.last_lent {
+            return None;
+        }
+        let &[(peer, 1)] = &self.borrowers[..] else {
+            return None;
+        };
+        let length = self.words.load(ENTRY * (key.0 as usize % LEASES) + 3);
+        let time = self.lent_at(key.0)?.elapsed();
+        Some((peer, usize::try_from(length).ok()?, time))
+    }
+
     /// Revokes a key. An unknown key is ignored.
     pub(crate) fn revoke(&mut self, key: RemoteKey) {
-        if let Some((holder, _)) = self.keys.remove(&key.0) {
+        if let Some(Lent { holder, .. }) = self.keys.remove(&key.0) {
             let entry = key.0 as usize % LEASES;
             self.words.put(ENTRY * entry, 0);
             // Ordered before the owner's later writes to the memory: a puller that copied those finds no key.
@@ -223,13 +249,13 @@ impl Leases {
         &self.borrowers
     }
 
-    /// Returns when this lease was granted, if it is the last one: its reader was alive after that.
+    /// Returns when this lease was granted: a reader that names it was alive after that.
     pub(crate) fn lent_at(&self, key: u64) -> Option<Instant> {
-        (self.last_lent == key).then_some(self.lent_at)
+        self.keys.get(&key).map(|lent| lent.at)
     }
 
     fn lend(&mut self, peer: PeerIndex, key: u64) {
-        (self.last_lent, self.lent_at) = (key, Instant::now());
+        (self.last_lent, self.lent_alone) = (key, self.borrowers.is_empty());
         match self.borrowers.iter_mut().find(|(borrower, _)| *borrower == peer) {
             Some((_, leases)) => *leases += 1,
             None => self.borrowers.push((peer, 1)),
@@ -251,7 +277,7 @@ impl Leases {
         let dead: Vec<u64> = self
             .keys
             .iter()
-            .filter(|(_, (holder, _))| *holder == Some(peer))
+            .filter(|(_, lent)| lent.holder == Some(peer))
             .map(|(key, _)| *key)
             .collect();
         for key in dead {

@@ -14,8 +14,8 @@
 //! open: a byte over it wakes a sleeping receiver, and the kernel closes it when either process ends, however
 //! it ends. There are no files and no names in `/dev/shm`; when both processes are gone, so is everything.
 //!
-//! The receiver pulls long messages with `process_vm_readv`, after the handshake has proved that it can (by
-//! reading a nonce). Memory of a region is mapped instead, if `/proc/<pid>/fd` allows the object to be opened
+//! The receiver pulls messages for which that takes less than two copies (`pace`), with `process_vm_readv`,
+//! after the handshake has proved that it can (by reading a nonce). Memory of a region is mapped instead, if `/proc/<pid>/fd` allows the object to be opened
 //! and it is read often enough for the map to pay, and copied without the kernel. The sender exposes a buffer
 //! by a *lease*: a random key in a table that only it can write. The receiver checks the lease before and
 //! after reading: if the sender withdrew it in between, the bytes are not used. A waiting sender copies half of
@@ -38,6 +38,7 @@
 //! | `connect`, `wire` | handshake sockets, and the two handshake messages |
 //! | `one_socket` | one socket for both directions of a pair |
 //! | `ready`, `wakeup` | ready bits; waking a sleeping process |
+//! | `pace` | from which length on messages are read, by what copies take |
 //! | `lease`, `pull` | one-sided reads |
 //! | `coop_copy` | both ends copying one long read together |
 //! | `stats` | counters |
@@ -81,6 +82,7 @@ mod lease;
 #[allow(unsafe_code)]
 mod map;
 mod one_socket;
+mod pace;
 mod pending_peers;
 mod pull;
 mod rail;

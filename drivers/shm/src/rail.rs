@@ -23,6 +23,7 @@ use crate::coop_copy::owner::CoopOwner;
 use crate::forget::Places;
 use crate::handshake::Token;
 use crate::lease::{Leases, holder};
+use crate::pace;
 use crate::pending_peers::PendingPeers;
 use crate::pull::{Memory, Pulls};
 use crate::ready::{READY_BYTES, Ready};
@@ -249,6 +250,12 @@ impl ShmRail {
     /// [`try_read`](crate::try_read) does the same alone.
     pub fn nonce_place(&self) -> (u64, [u8; 16]) {
         (self.nonce.as_ptr().addr() as u64, *self.nonce)
+    }
+
+    /// Returns the shortest and the longest message about which the measured pace of copies decides whether
+    /// it is sent at once or read.
+    pub fn measured_lengths() -> (usize, usize) {
+        pace::LENGTHS
     }
 
     /// Returns the number of refused connections: other users, other versions, invalid messages.

@@ -14,6 +14,7 @@ use doorbell_ring::{Area, RingError, SharedSliceMut};
 
 use crate::growth::Growth;
 use crate::map::{WordsOf, sides};
+use crate::pace::Pace;
 use crate::ready::Ready;
 use crate::wakeup::{ASLEEP, HOT};
 
@@ -63,6 +64,7 @@ pub(crate) struct Tx {
     pub(crate) handshake: Handshake,
     /// Messages sent over earlier lanes; message numbers continue.
     base: u64,
+    pub(crate) pace: Pace,
 }
 
 impl Tx {
@@ -82,6 +84,7 @@ impl Tx {
             object: Some(object),
             handshake: Handshake::Connecting,
             base,
+            pace: Pace::new(geometry.data()),
         })
     }
 

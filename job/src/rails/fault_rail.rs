@@ -203,6 +203,10 @@ impl Message for FaultRail {
         self.rail.report(peer)
     }
 
+    fn prefers_get(&mut self, peer: PeerIndex, length: usize) -> bool {
+        self.rail.prefers_get(peer, length)
+    }
+
     fn expose(&mut self, memory: Exposure, access: Access, to: Option<PeerIndex>) -> Result<Remote, Refused> {
         self.rail.expose(memory, access, to)
     }

@@ -38,9 +38,17 @@ impl Driver for ShmDriver {
         } else {
             "no"
         };
-        Ok(vec![
-            Candidate::usable(name, *rail.capabilities()).fact("reads-from-peers", pull),
-        ])
+        let candidate = Candidate::usable(name, *rail.capabilities()).fact("reads-from-peers", pull);
+        let measured = rail.capabilities().features.get;
+        Ok(vec![match measured.then(ShmRail::measured_lengths) {
+            Some((least, most)) => candidate.fact(
+                "at-once",
+                format!(
+                    "up to {least} to {most} B by what copies to each peer take, unless pml.eager is set"
+                ),
+            ),
+            None => candidate,
+        }])
     }
 }
 

@@ -82,7 +82,7 @@ impl Core {
             && !peer.backlog.has_sends()
             && !self.config.checksum
         {
-            self.hot[rank].open_fast_path(path.eager());
+            self.hot[rank].open_fast_path(path.eager_for_sure());
         }
     }
 

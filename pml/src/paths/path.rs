@@ -17,6 +17,8 @@ pub(crate) struct Path {
     is_up: bool,
     /// Longest payload that is sent at once.
     eager: usize,
+    /// The payloads, first and last, of which the rail chooses whether they are sent at once or read.
+    choice: (usize, usize),
     /// Bytes that travel with an announcement.
     first_part: usize,
     /// The rail's: all its paths share them, as idle peers are many.
@@ -34,6 +36,17 @@ impl Path {
         let room = can.limits.message.saturating_sub(head);
         let by_rail = can.limits.eager.saturating_sub(head);
         let eager = config.eager_limit.unwrap_or(by_rail).min(room);
+        let get_from = can.limits.get_from.saturating_sub(head).saturating_add(1);
+        let chooses = can.features.get
+            && can.features.within_host
+            && get_from < by_rail
+            && config.eager_limit.is_none()
+            && config.protocol == Protocol::Auto;
+        let choice = if chooses {
+            (get_from, room)
+        } else {
+            (usize::MAX, 0)
+        };
         let first_room = can.limits.message.saturating_sub(wire::RNDV_LEN);
         let first_part = config.first_part.unwrap_or(eager).min(first_room);
         Self {
@@ -41,6 +54,7 @@ impl Path {
             peer,
             is_up: true,
             eager,
+            choice,
             first_part,
             can: Arc::clone(can),
         }
@@ -72,6 +86,16 @@ impl Path {
     /// Longest payload that is sent at once.
     pub(crate) fn eager(&self) -> usize {
         self.eager
+    }
+
+    /// Longest payload that is sent at once without a question to the rail.
+    pub(crate) fn eager_for_sure(&self) -> usize {
+        self.eager.min(self.choice.0 - 1)
+    }
+
+    /// Whether the rail chooses if a contiguous payload of this length is sent at once or read.
+    pub(crate) fn has_choice(&self, length: u64) -> bool {
+        (self.choice.0 as u64..=self.choice.1 as u64).contains(&length)
     }
 
     /// Bytes that travel with an announcement.
