@@ -95,8 +95,8 @@ mod tests {
         assert_eq!(
             facts(&all).unwrap(),
             "link up, last frame from it 3.2 s ago, last acknowledgement 3.1 s ago, 12 frames unacknowledged, the oldest has \
-             number 4711 and waits for 3.0 s, 5 time-outs in a row, round trip 40.5 µs, messages of up to 12288 B are sent at once, and longer ones \
-             read"
+             number 4711 and waits for 3.0 s, 5 time-outs in a row, round trip 40.5 µs, messages of up to \
+             12288 B are sent at once, and longer ones read"
         );
         let forged = RailReport {
             impossible: Some(7),
