@@ -58,7 +58,8 @@ pub struct Limits {
     pub fragment: usize,
     /// The size, head included as in `eager`, from which on a one-sided get is better than fragments.
     /// Meaningless without the feature. If a rail within the host has less here than in `eager`, messages
-    /// that are longer than this go as [`Message::prefers_get`](crate::message::Message::prefers_get) says.
+    /// that are longer than this go as
+    /// [`Message::prefers_get`](crate::message::Message::prefers_get) decides.
     pub get_from: usize,
     /// The most pieces of a gathered body (a count).
     pub parts: usize,

@@ -20,7 +20,8 @@ pub struct ShmConfig {
     /// Bytes of one fragment of a long message copied through the lane.
     pub fragment: usize,
     /// Smallest size in bytes, head included, for which a pull is better than fragments. Where this is less
-    /// than `eager`, what copies take decides from which size on messages are pulled rather than sent at once.
+    /// than `eager`, what copies take decides from which size on messages are pulled rather than sent at
+    /// once.
     pub pull_from: usize,
     /// Most peers, at most 4096.
     pub peers: usize,

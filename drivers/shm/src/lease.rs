@@ -206,7 +206,8 @@ impl Leases {
         Ok(Some(RemoteKey(key)))
     }
 
-    /// Returns what a peer was lent that had no other lease meanwhile: itself, how many bytes, and for how long.
+    /// Returns what a peer was lent that had no other lease meanwhile: itself, how many bytes, and for how
+    /// long.
     pub(crate) fn lent_for(&self, key: RemoteKey) -> Option<(PeerIndex, usize, Duration)> {
         if !self.lent_alone || key.0 != self.last_lent {
             return None;

@@ -15,13 +15,14 @@
 //! it ends. There are no files and no names in `/dev/shm`; when both processes are gone, so is everything.
 //!
 //! The receiver pulls messages for which that takes less than two copies (`pace`), with `process_vm_readv`,
-//! after the handshake has proved that it can (by reading a nonce). Memory of a region is mapped instead, if `/proc/<pid>/fd` allows the object to be opened
-//! and it is read often enough for the map to pay, and copied without the kernel. The sender exposes a buffer
-//! by a *lease*: a random key in a table that only it can write. The receiver checks the lease before and
-//! after reading: if the sender withdrew it in between, the bytes are not used. A waiting sender copies half of
-//! the message, or of several every other one (`process_vm_writev`, see `coop_copy`): two cores copy twice as
-//! fast as one. Pulling makes the ranks of one user one trust domain (each could read the
-//! others' memory anyway); with `cma = false` long messages are copied through the lane in fragments.
+//! after the handshake has proved that it can (by reading a nonce). Memory of a region is mapped instead, if
+//! `/proc/<pid>/fd` allows the object to be opened and it is read often enough for the map to pay, and copied
+//! without the kernel. The sender exposes a buffer by a *lease*: a random key in a table that only it can
+//! write. The receiver checks the lease before and after reading: if the sender withdrew it in between, the
+//! bytes are not used. A waiting sender copies half of the message, or of several every other one
+//! (`process_vm_writev`, see `coop_copy`): two cores copy twice as fast as one. Pulling makes the ranks of
+//! one user one trust domain (each could read the others' memory anyway); with `cma = false` long messages
+//! are copied through the lane in fragments.
 //!
 //! | file | job |
 //! |---|---|

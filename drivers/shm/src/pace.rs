@@ -15,9 +15,9 @@ const MEASURED: usize = 4 << 10;
 /// Of how many samples the least counts: an interrupt, a fresh page or a receiver that is late makes one
 /// longer, and nothing makes one shorter.
 const SAMPLES: u8 = 8;
-/// One in so many copies is measured once a pace is known.
+/// One in this many copies is measured once a pace is known.
 const EVERY: u32 = 16;
-/// One in so many messages that would be read is sent at once instead, to be measured: before a pace is
+/// One in this many messages that would be read is sent at once instead, to be measured: before a pace is
 /// known, and afterwards.
 const TRY: (u32, u32) = (8, 128);
 /// What a read takes for each KiB, in nanoseconds, where both ends copy.
@@ -33,7 +33,7 @@ pub(crate) const LENGTHS: (usize, usize) = (20 << 10, (64 << 10) + 128);
 const UNKNOWN: usize = 32 << 10;
 
 /// Returns the longest message that takes less by two copies than by a read, where copying a KiB into the
-/// lane takes so many nanoseconds, and a read so many beyond its bytes.
+/// lane takes `copy` nanoseconds, and a read `read` beyond its bytes.
 fn longest_at_once(copy: u32, read: u32) -> usize {
     match (2 * u64::from(copy)).checked_sub(READ_KIB.into()) {
         None | Some(0) => LENGTHS.1,
@@ -132,7 +132,7 @@ impl Pace {
         std::mem::take(&mut self.tries) || self.copy.is_none() || self.copies.is_multiple_of(EVERY)
     }
 
-    /// The copy of `length` bytes took so long.
+    /// The copy of `length` bytes took this time.
     pub(crate) fn took(&mut self, length: usize, time: Duration) {
         let nanos = (time.as_nanos() << 10) / length.max(1) as u128;
         if let Some(least) = self.copying.of(u32::try_from(nanos).unwrap_or(u32::MAX)) {
@@ -141,7 +141,7 @@ impl Pace {
         }
     }
 
-    /// Memory of this length was lent for so long, and read alone.
+    /// Memory of this length was lent for this time, and read alone.
     pub(crate) fn was_read(&mut self, length: usize, time: Duration) {
         if !(LENGTHS.0..=LENGTHS.1).contains(&length) {
             return;
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(due, 10);
     }
 
-    /// One in so many messages that would be read is sent and measured, or a pace that has become better
+    /// One in this many messages that would be read is sent and measured, or a pace that has become better
     /// would never be noticed.
     #[test]
     fn what_is_read_is_tried_at_times() {

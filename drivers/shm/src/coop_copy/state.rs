@@ -9,15 +9,16 @@
 //! *request* (what it reads at present, and how many shares it has begun) and its *progress* as an owner
 //! (whose request it serves at present, how many shares it has begun, and how many of those have ended).
 //!
-//! A read that is alone is divided into halves, of which the first is the reader's from the start. Where several
-//! reads of one owner wait, the reader offers the owner a *whole* one and copies another by itself meanwhile:
-//! both cores copy, and no read costs two calls.
+//! A read that is alone is divided into halves, of which the first is the reader's from the start. Where
+//! several reads of one owner wait, the reader offers the owner a *whole* one and copies another by itself
+//! meanwhile: both cores copy, and no read costs two calls.
 //!
 //! An end that begins a share first publishes that and then reads the other end's count, both sequentially
 //! consistent: of two ends that begin the same share at least one sees the other. The owner then steps back;
-//! the reader waits until the owner has ended the share or stepped back. For the same reason no share begins after a request was withdrawn: what has begun by then is in the
-//! owner's progress, and the reader keeps its memory until that has ended. An owner that has turned to
-//! another request does not return to the one before: its progress is lost.
+//! the reader waits until the owner has ended the share or stepped back. For the same reason no share begins
+//! after a request was withdrawn: what has begun by then is in the owner's progress, and the reader keeps its
+//! memory until that has ended. An owner that has turned to another request does not return to the one
+//! before: its progress is lost.
 
 use std::time::Duration;
 
