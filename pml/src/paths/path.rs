@@ -9,18 +9,24 @@ use crate::config::{PmlConfig, Protocol};
 use crate::rails::RailId;
 use crate::wire;
 
+/// A length as a path stores it; the longest of these for those beyond.
+fn narrow(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
 /// A peer over one rail.
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     rail: RailId,
     peer: PeerIndex,
     is_up: bool,
+    // Narrow, as idle peers are many; what is longer than 4 GiB is announced.
     /// Longest payload that is sent at once.
-    eager: usize,
+    eager: u32,
     /// The payloads, first and last, of which the rail chooses whether they are sent at once or read.
-    choice: (usize, usize),
+    choice: (u32, u32),
     /// Bytes that travel with an announcement.
-    first_part: usize,
+    first_part: u32,
     /// The rail's: all its paths share them, as idle peers are many.
     can: Arc<Capabilities>,
 }
@@ -43,9 +49,9 @@ impl Path {
             && config.eager_limit.is_none()
             && config.protocol == Protocol::Auto;
         let choice = if chooses {
-            (get_from, room)
+            (narrow(get_from), narrow(room))
         } else {
-            (usize::MAX, 0)
+            (u32::MAX, 0)
         };
         let first_room = can.limits.message.saturating_sub(wire::RNDV_LEN);
         let first_part = config.first_part.unwrap_or(eager).min(first_room);
@@ -53,9 +59,9 @@ impl Path {
             rail,
             peer,
             is_up: true,
-            eager,
+            eager: narrow(eager),
             choice,
-            first_part,
+            first_part: narrow(first_part),
             can: Arc::clone(can),
         }
     }
@@ -85,22 +91,22 @@ impl Path {
 
     /// Longest payload that is sent at once.
     pub(crate) fn eager(&self) -> usize {
-        self.eager
+        self.eager as usize
     }
 
     /// Longest payload that is sent at once without a question to the rail.
     pub(crate) fn eager_for_sure(&self) -> usize {
-        self.eager.min(self.choice.0 - 1)
+        self.eager.min(self.choice.0 - 1) as usize
     }
 
     /// Whether the rail chooses if a contiguous payload of this length is sent at once or read.
     pub(crate) fn has_choice(&self, length: u64) -> bool {
-        (self.choice.0 as u64..=self.choice.1 as u64).contains(&length)
+        (u64::from(self.choice.0)..=u64::from(self.choice.1)).contains(&length)
     }
 
     /// Bytes that travel with an announcement.
     pub(crate) fn first_part(&self) -> usize {
-        self.first_part
+        self.first_part as usize
     }
 
     /// The capabilities of the rail.
