@@ -1,4 +1,4 @@
-//! A slice of what `cargo xtask simulate` runs: ten seeds of ten thousand messages, every class of faults
+//! A slice of what `cargo xtask simulate` runs: eight seeds of four thousand messages, every class of faults
 //! among them; and what a failure looks like.
 
 use doorbell_fabric::pcapng::{Block, Blocks, Direction};
@@ -28,7 +28,7 @@ fn good(job: &SimulatedJob) -> Outcome {
 fn slice(seeds: std::ops::RangeInclusive<u64>) {
     for seed in seeds {
         let class = Class::EACH[seed as usize % Class::EACH.len()];
-        let outcome = good(&job(seed, class, 10_000));
+        let outcome = good(&job(seed, class, 4_000));
         let faults = outcome.network;
         let rate = |count: u64| count as f64 / faults.frames_sent as f64;
         match class {
@@ -44,18 +44,18 @@ fn slice(seeds: std::ops::RangeInclusive<u64>) {
 }
 
 #[test]
-fn ten_thousand_messages_with_each_of_five_seeds() {
-    slice(1..=5);
+fn four_thousand_messages_with_each_of_four_seeds() {
+    slice(1..=4);
 }
 
 #[test]
-fn ten_thousand_messages_with_each_of_five_more() {
-    slice(6..=10);
+fn four_thousand_messages_with_each_of_four_more() {
+    slice(5..=8);
 }
 
 #[test]
 fn equal_seeds_are_equal_runs() {
-    for stack in [Stack::Worlds, Stack::Pml] {
+    for (nth, stack) in [Stack::Worlds, Stack::Pml].into_iter().enumerate() {
         let run = |seed, class| {
             good(&SimulatedJob {
                 stack,
@@ -63,7 +63,7 @@ fn equal_seeds_are_equal_runs() {
             })
             .hash
         };
-        for (seed, class) in (20..).zip(Class::EACH) {
+        for (seed, class) in (20..).zip(Class::EACH).skip(nth).step_by(2) {
             assert_eq!(run(seed, class), run(seed, class), "{class}");
         }
         assert_ne!(run(1, Class::All), run(2, Class::All));
