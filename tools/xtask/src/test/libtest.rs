@@ -21,6 +21,8 @@ pub(super) struct Failed {
     program: String,
     /// The test; none when the program died.
     test: Option<String>,
+    /// What is known of where a program was when it died.
+    last: String,
     /// The arguments that cargo prints for this program: `-p doorbell-ring --lib`; empty when it prints none.
     rerun: String,
 }
@@ -59,7 +61,11 @@ impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.test {
             Some(test) => write!(f, "{}: {test}", self.program),
-            None => write!(f, "{}: the test program ended without a result", self.program),
+            None => write!(
+                f,
+                "{}: the test program ended without a result{}",
+                self.program, self.last
+            ),
         }
     }
 }
@@ -89,6 +95,8 @@ pub(super) fn parse(text: &str) -> Tally {
             program.rerun = rerun.to_owned();
         } else if let Some(result) = Counts::parse(line) {
             program.counts = Some(result);
+        } else if let Some(name) = long_line(line) {
+            program.long.push(name.to_owned());
         } else if let Some((name, verdict)) = test_line(line) {
             program.test(name, verdict);
         }
@@ -103,6 +111,10 @@ struct Program {
     name: String,
     failed: Vec<String>,
     ignored: Vec<(String, String)>,
+    /// Those that have been running for a minute, and have not ended.
+    long: Vec<String>,
+    /// The last one that ended.
+    last: String,
     counts: Option<Counts>,
     rerun: String,
 }
@@ -113,12 +125,25 @@ impl Program {
             name,
             failed: Vec::new(),
             ignored: Vec::new(),
+            long: Vec::new(),
+            last: String::new(),
             counts: None,
             rerun: String::new(),
         }
     }
 
+    /// Where it was when it died.
+    fn whereabouts(&self) -> String {
+        match (&*self.long, &*self.last) {
+            ([], "") => String::new(),
+            ([], last) => format!("; {last} had just ended"),
+            (long, _) => format!("; still running after a minute: {}", long.join(", ")),
+        }
+    }
+
     fn test(&mut self, name: &str, verdict: &str) {
+        self.long.retain(|long| long != name);
+        name.clone_into(&mut self.last);
         if verdict == "FAILED" {
             self.failed.push(name.to_owned());
         } else if let Some(reason) = verdict.strip_prefix("ignored") {
@@ -135,15 +160,22 @@ impl Program {
 
 fn finish(tally: &mut Tally, program: Option<Program>) {
     let Some(program) = program else { return };
+    let last = program.whereabouts();
     let Program {
         name,
         mut failed,
         ignored,
         counts,
         rerun,
+        ..
     } = program;
     let failure = |test: Option<String>| Failed {
         program: name.clone(),
+        last: if test.is_none() {
+            last.clone()
+        } else {
+            String::new()
+        },
         test,
         rerun: rerun.clone(),
     };
@@ -195,6 +227,14 @@ fn program_name(line: &str) -> Option<String> {
         format!("{crate_name} ")
     };
     Some(format!("{package}{source}"))
+}
+
+/// Parses a line `test NAME has been running for over 60 seconds`.
+fn long_line(line: &str) -> Option<&str> {
+    let (name, _) = line
+        .strip_prefix("test ")?
+        .split_once(" has been running for over ")?;
+    Some(name)
 }
 
 /// Parses a line `test NAME ... VERDICT`.
@@ -328,9 +368,22 @@ Caused by:
         assert_eq!(tally.failed.len(), 1);
         assert_eq!(
             tally.failed[0].to_string(),
-            "tests/lane.rs: the test program ended without a result"
+            "tests/lane.rs: the test program ended without a result; first had just ended"
         );
         assert_eq!(tally.failed[0].repeat_arguments(), "-p doorbell-shm --test lane");
+    }
+
+    #[test]
+    fn a_program_that_was_killed_names_what_it_was_waiting_for() {
+        let text = "     Running tests/it/main.rs (target/debug/deps/it-0)\n\
+                    test slow has been running for over 60 seconds\n\
+                    test stuck has been running for over 60 seconds\n\
+                    test slow ... ok\n";
+        let tally = parse(text);
+        assert_eq!(
+            tally.failed[0].to_string(),
+            "tests/it/main.rs: the test program ended without a result; still running after a minute: stuck"
+        );
     }
 
     #[test]
