@@ -252,7 +252,7 @@ pub(super) fn plan(workspace: &Workspace, whole: bool, all: bool) -> Result<Vec<
             "test",
             "unit, integration and documentation tests",
             false,
-            minutes(25),
+            minutes(32),
             test(workspace, &packages),
         ),
         Step {
