@@ -51,6 +51,8 @@ pub(crate) struct Core {
     pub(crate) key: Option<JobKey>,
     pub(crate) peer_keys: PeerKeys,
     pub(crate) phase: Phase,
+    /// The peer whose next long message is to be acknowledged as soon as it is taken.
+    pub(crate) awaited: Option<PeerIndex>,
 
     // Time.
     pub(crate) clock: Clock,
@@ -112,6 +114,7 @@ impl Core {
             key: None,
             peer_keys: PeerKeys::new(config.max_peers),
             phase: Phase::Open,
+            awaited: None,
             clock: Clock::new(poll),
             timers: Timers::new(config.max_peers)?,
             bounds: Bounds::new(&config),

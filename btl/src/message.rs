@@ -45,6 +45,10 @@ impl<D: Datagram> Message for Btl<D> {
         self.name_of(address, incarnation)
     }
 
+    fn await_next(&mut self, peer: PeerIndex) {
+        self.core.awaited = Some(peer);
+    }
+
     #[inline]
     fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
         let (tx, _) = self.driver.split();

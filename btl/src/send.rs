@@ -82,6 +82,7 @@ impl Core {
         body: Body<'_>,
         length: usize,
     ) -> Result<MsgId, Refused> {
+        let is_awaited = self.awaited.take() == Some(index);
         let own = Kind::Chunk.header();
         let size = self.framing.room() - own;
         let count = length.div_ceil(size);
@@ -116,6 +117,9 @@ impl Core {
             let frame = self.segments[id].fill(Kind::Chunk, Channel::Data, own + bytes, ends);
             frame[..own].copy_from_slice(header.as_bytes());
             peer.send.push(&mut self.segments, index, id);
+            if n + 1 == count && is_awaited {
+                self.segments[id].ask();
+            }
         }
         let mut posted = 0;
         if let Some((bytes, n)) = at_once.filter(|(_, n)| *n > 0) {

@@ -349,7 +349,7 @@ impl Core {
         let stalls = narrow && peer.send.ask_at_once(segment.seq());
         // Retransmissions request all that the peer has, so that one answer covers everything that was lost
         // with it.
-        let urgent = if stalls || segment.was_sent_again() {
+        let urgent = if stalls || segment.is_urgent() {
             flag::URGENT
         } else {
             0

@@ -621,6 +621,13 @@ pub trait Message: Rail {
         None
     }
 
+    /// The caller waits for the watermark of the next message that it sends to `peer`, if that is longer
+    /// than a frame: the peer is to report it as soon as it has taken the message, without a later call of
+    /// its own. By default without effect, for rails whose watermark waits for no call of the peer's.
+    fn await_next(&mut self, peer: PeerIndex) {
+        let _ = peer;
+    }
+
     /// Accepts `head` followed by `body` for `peer`. Nothing is visible to the peer before the next
     /// [`Message::flush`] or poll at the latest; rails without a doorbell send at once.
     ///

@@ -266,6 +266,10 @@ impl Message for AnyRail {
         each!(self, rail => rail.caller(address, incarnation))
     }
 
+    fn await_next(&mut self, peer: PeerIndex) {
+        each!(self, rail => rail.await_next(peer));
+    }
+
     #[inline(always)]
     fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
         match self {

@@ -253,7 +253,10 @@ impl<M: Message> Pml<M> {
         let path = &self.core.peers[rank].paths[at];
         let (rail, peer) = path.route();
         let rail = &mut self.rails[rail];
-        let record = self.core.requests.record(id.index());
+        let (slot, record) = self.core.requests.both(id.index());
+        if slot.is(mark::DELIVERED) {
+            rail.await_next(peer);
+        }
         let piece = Piece {
             offset: 0,
             most: body,

@@ -200,7 +200,7 @@ impl SendWindow {
         segment.peer = peer;
         segment.seq = self.next;
         segment.state = State::Queued;
-        segment.again = false;
+        segment.marks = 0;
         segment.next = Id::NONE;
         self.next = self.next.plus(1);
         self.listed += 1;
@@ -271,7 +271,7 @@ impl SendWindow {
                 self.flight -= u32::from(segment.state == State::Posted);
                 self.add(&mut acked, segment, now);
             }
-            acked.again |= segment.again;
+            acked.again |= segment.was_sent_again();
             segment.state = State::Acked;
             let (next, ends, part) = (segment.next, segment.ends, segment.kind == Kind::Chunk);
             if ends != 0 {
@@ -326,7 +326,7 @@ impl SendWindow {
     #[inline]
     fn add(&mut self, acked: &mut Acked, segment: &Segment, now: u64) {
         acked.newly += 1;
-        if segment.again {
+        if segment.was_sent_again() {
             let known = acked.resent.map_or(0, |(_, order, _)| order);
             if segment.order > known {
                 acked.resent = Some((segment.channel, segment.order, segment.sent_at));

@@ -37,6 +37,14 @@ pub(super) enum State {
     Acked,
 }
 
+/// What makes a segment one that its peer acknowledges at once.
+pub(super) mod mark {
+    /// It was sent more than once.
+    pub(in super::super) const AGAIN: u8 = 1;
+    /// Its sender waits for the acknowledgement.
+    pub(in super::super) const ASKED: u8 = 2;
+}
+
 /// One frame, and what is known of its way.
 #[derive(Debug)]
 pub(crate) struct Segment {
@@ -46,8 +54,8 @@ pub(crate) struct Segment {
     length: u32,
     pub(super) kind: Kind,
     pub(super) state: State,
-    /// It was sent more than once.
-    pub(super) again: bool,
+    /// Bits of [`mark`].
+    pub(super) marks: u8,
     pub(super) channel: Channel,
     pub(super) seq: Seq,
     pub(super) peer: PeerIndex,
@@ -70,7 +78,7 @@ impl Segment {
             length: 0,
             kind: Kind::Frag,
             state: State::Free,
-            again: false,
+            marks: 0,
             channel: Channel::Data,
             seq: Seq(0),
             peer: PeerIndex(0),
@@ -159,7 +167,19 @@ impl Segment {
     /// Whether it was sent more than once.
     #[inline]
     pub(crate) fn was_sent_again(&self) -> bool {
-        self.again
+        self.marks & mark::AGAIN != 0
+    }
+
+    /// Its peer is to acknowledge it as soon as it has taken it.
+    pub(crate) fn ask(&mut self) {
+        self.marks |= mark::ASKED;
+    }
+
+    /// Whether its peer is to acknowledge it as soon as it has taken it: since that is awaited, or since it
+    /// was sent more than once.
+    #[inline]
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.marks != 0
     }
 
     /// Returns when it was sent last (ns).
@@ -180,7 +200,8 @@ impl Segment {
 
     /// It is sent again now: on the data channel, whatever it took first.
     pub(crate) fn send_again(&mut self) {
-        (self.channel, self.again) = (Channel::Data, true);
+        self.channel = Channel::Data;
+        self.marks |= mark::AGAIN;
     }
 
     /// The device took it as this post.

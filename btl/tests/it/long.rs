@@ -75,6 +75,31 @@ fn an_answer_takes_the_acknowledgement_of_a_long_message_along() {
     }
 }
 
+/// Its receiver may make no further call for long: the acknowledgement leaves in the one that takes it.
+#[test]
+fn a_long_message_that_is_awaited_is_acknowledged_at_once() {
+    let mut two = two();
+    let to = two.to[0];
+    for length in [1500, 4096, 20_000] {
+        for is_awaited in [true, false, true] {
+            if is_awaited {
+                two.ends[0].await_next(to);
+            }
+            let body = pattern(length, 0);
+            let number = two.ends[0].send(to, b"head", Body::Bytes(&body)).expect("room");
+            two.ends[0].flush();
+            two.now += Duration::from_micros(5);
+            two.turn_of(1);
+            two.turn_of(0);
+            let is_known = two.ends[0].handed_over(to) == number;
+            assert_eq!(is_known, is_awaited, "{length} bytes");
+            two.turn(Duration::from_millis(1));
+            two.turn(Duration::from_millis(1));
+            assert_eq!(two.ends[0].handed_over(to), number, "{length} bytes");
+        }
+    }
+}
+
 #[test]
 fn a_stream_of_long_messages_is_acknowledged_now_and_then() {
     let mut two = two();

@@ -135,6 +135,10 @@ impl Message for FaultRail {
         self.rail.caller(address, incarnation)
     }
 
+    fn await_next(&mut self, peer: PeerIndex) {
+        self.rail.await_next(peer);
+    }
+
     fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
         let sent = self.rail.send(peer, head, body);
         self.messages += u64::from(sent.is_ok());

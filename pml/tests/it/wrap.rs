@@ -178,6 +178,9 @@ macro_rules! twisted {
             fn caller(&self, address: &RailAddress, life: Incarnation) -> Option<Caller> {
                 self.inner().caller(address, life)
             }
+            fn await_next(&mut self, peer: PeerIndex) {
+                self.inner_mut().await_next(peer)
+            }
             fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
                 self.pass_on(peer, head, body)
             }
