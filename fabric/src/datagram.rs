@@ -64,7 +64,7 @@ pub struct Frame<'a> {
 /// use doorbell_fabric::datagram::Run;
 /// use doorbell_fabric::memory::SharedBytes;
 /// // The first head is a byte longer than the others, and its frame has a byte less of the body.
-/// let run = Run::new(b"Aa", b"bc", 1, 4, SharedBytes::of(b"0123456"))?;
+/// let run = Run::new(b"Aa", b"bc", 1, 4, SharedBytes::of(b"0123456")).unwrap();
 /// let frame = |i| {
 ///     let (head, body) = run.frame(i);
 ///     [head.to_vec(), body.to_vec()].concat()
@@ -73,7 +73,6 @@ pub struct Frame<'a> {
 /// assert_eq!(frame(2), b"c56");
 /// // Nothing is left for a fourth frame.
 /// assert!(Run::new(b"Aa", b"bcd", 1, 4, SharedBytes::of(b"0123456")).is_none());
-/// # Some::<()>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
