@@ -11,7 +11,7 @@ svg{width:100%;height:auto;display:block;margin:.6rem 0}\
 table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums;margin:.4rem 0 1rem}\
 th,td{padding:.32rem .7rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}\
 th{font-weight:600;color:var(--soft)}td:first-child,th:first-child{text-align:left}\
-td small{display:block;color:var(--soft)}tr.ours td{font-weight:600}\
+td small{display:block;color:var(--soft)}tr.ours td:first-child{font-weight:600}td.leads{font-weight:700}\
 td.ahead{background:var(--ahead)}td.behind{background:var(--behind)}td.open{background:var(--open)}\
 .dot{display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right:.5em}.dot.square{border-radius:0}\
 .cards{display:flex;flex-wrap:wrap;gap:.8rem;margin:1.2rem 0}.card{border-radius:8px;padding:.7rem 1.1rem;min-width:9rem}\

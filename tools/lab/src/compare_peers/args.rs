@@ -20,7 +20,7 @@ cache-line exchange between the cores was in the same band before and after it (
 between them) and other work took less than a tenth of the cores; else it is repeated, up to three times. Where other \
 work never leaves the cores, the third counts, and the report doubts it. A ratio is \
 of two turns of one round and one band, shown as the median over the rounds with the least and the most. Above 1, \
-doorbell is ahead. On a machine that has other work, run it at real-time priority, which all processes inherit: \
+doorbell is ahead; a cell in which a peer leads is in bold. On a machine that has other work, run it at real-time priority, which all processes inherit: \
 `chrt --rr 5 doorbell-lab compare-peers`.\n\n\
 What listens does so in a network namespace that has nothing but its loopback interface, or the two ends of a virtual \
 cable (`--network`); that takes root, or a kernel that lets users make namespaces. Status 1 when a peer is ahead \
@@ -57,7 +57,7 @@ pub(crate) struct ComparePeersArgs {
     /// With --network or --loss: a kind of rail for doorbell; again for each further one [default: udp]
     #[arg(long = "rail", value_name = "KIND")]
     pub(crate) rails: Vec<String>,
-    /// Message sizes [default: 8,64,1Ki,64Ki,1Mi]
+    /// Message sizes [default: 8,16,64,1Ki,2Ki,4Ki,8Ki,16Ki,32Ki,64Ki,256Ki,1Mi,4Mi; --quick: 8,64,1Ki,8Ki,64Ki,1Mi]
     #[arg(
         long,
         value_name = "LIST",
@@ -75,7 +75,7 @@ pub(crate) struct ComparePeersArgs {
     /// Messages outstanding where several are
     #[arg(long, value_name = "N", allow_hyphen_values = true, default_value_t = 64, value_parser = whole::<u32>(1..=4096))]
     pub(crate) window: u32,
-    /// Fewer and shorter rounds, for a first impression
+    /// Fewer sizes, fewer and shorter rounds, for a first impression
     #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
     pub(crate) quick: bool,
     /// Only this peer; again for each further one
@@ -100,6 +100,9 @@ pub(crate) struct ComparePeersArgs {
     /// Write the report as a page with pictures
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+    /// Write the tables as Markdown, as docs/performance.md has them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) markdown: Option<PathBuf>,
 }
 
 /// The project that a stack belongs to.

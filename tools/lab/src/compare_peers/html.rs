@@ -257,11 +257,17 @@ fn by_size(report: &Report, block: &Block<'_>, body: &mut String) {
 
 fn cell(block: &Block<'_>, line: &Line) -> String {
     // Our own stacks beside each other are no verdict.
-    let class = match line.ahead.filter(|_| !line.ours) {
+    let verdict = match line.ahead.filter(|_| !line.ours) {
         Some(Finding::Doorbell) => "ahead",
         Some(Finding::Peer) => "behind",
         Some(Finding::Open) => "open",
         None => "",
+    };
+    let leads = line.peer_leads() && block.show.is_compared();
+    let class = if leads {
+        format!("{verdict} leads")
+    } else {
+        verdict.to_owned()
     };
     let ratio = line.ratio.filter(|_| block.show.is_compared());
     let mut small = ratio.map_or_else(String::new, |ratio| format!("<small>{}</small>", compared(ratio)));
@@ -303,8 +309,8 @@ fn how(report: &Report, body: &mut String) {
     let host = &report.host;
     let _ = write!(
         body,
-        "<h2>How it was measured</h2>\n<p>Rows in bold are doorbell's own, also those of other programs over its libfabric provider; \
-         they are no peers. Every stack ran as processes of its own, one on each core, turn by turn in {} rounds \
+        "<h2>How it was measured</h2>\n<p>Cells in bold are those in which a peer leads by the median of the rounds. Rows with a name in \
+         bold are doorbell's own, also those of other programs over its libfabric provider; they are no peers. Every stack ran as processes of its own, one on each core, turn by turn in {} rounds \
          that each began with another one; {} s for each size (losses, and what they are compared with: 1 s at least), after a warm-up; {} messages under way in rows with a window. \
          Half round trips are means of every exchange of a turn. A turn counts when the bare cache-line exchange was in the same band \
          before and after it{}: {} did, {} of them despite other work; {} were repeated because the cores moved and {} because \
@@ -356,7 +362,8 @@ fn how(report: &Report, body: &mut String) {
     }
 }
 
-fn capital(text: &str) -> String {
+/// A text with a capital letter in front.
+pub(super) fn capital(text: &str) -> String {
     let mut chars = text.chars();
     chars
         .next()
@@ -376,6 +383,8 @@ mod tests {
         assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("href="));
         assert!(page.contains("UCX &lt;&amp;&gt;") && !page.contains("UCX <&>"));
         assert!(page.contains("UCX &lt;&amp;&gt; is ahead: shared memory, latency, 64 KiB"));
+        // In bold where the peer leads: the large message by latency, messages and bytes.
+        assert_eq!(page.matches("<td class=\"behind leads\">").count(), 3);
         assert!(page.contains("apt-get install mpich") && page.ends_with("</html>\n"));
     }
 

@@ -17,6 +17,7 @@ mod find;
 mod html;
 mod libfabric;
 mod load;
+mod markdown;
 mod mpi;
 mod osu;
 mod overlap;
@@ -42,6 +43,7 @@ use self::load::Load;
 use self::plan::Plan;
 use self::report::{Frame, Report};
 use self::rounds::{Event, Progress};
+use self::table::Bold;
 use crate::compare_peers::args::{ComparePeersArgs, Family};
 use crate::place::{Place, Setting};
 use doorbell_tools::error::ToolError;
@@ -50,7 +52,12 @@ use doorbell_tools::{console, report_files};
 
 /// Runs `doorbell-lab compare-peers`.
 pub(crate) fn compare_peers(args: &ComparePeersArgs) -> Result<ExitCode, ToolError> {
-    let named: Vec<report_files::Named<'_>> = [("--json", &args.json), ("--html", &args.html)]
+    let files = [
+        ("--json", &args.json),
+        ("--html", &args.html),
+        ("--markdown", &args.markdown),
+    ];
+    let named: Vec<report_files::Named<'_>> = files
         .into_iter()
         .filter_map(|(flag, name)| Some((flag, name.as_deref()?)))
         .collect();
@@ -142,19 +149,27 @@ fn left_out(place: &Place<'_>, events: &[Event], peers: &[Peer]) -> Vec<(String,
 }
 
 fn show(report: &Report, args: &ComparePeersArgs) -> Result<(), ToolError> {
-    let named = [&args.json, &args.html];
+    let named = [&args.json, &args.html, &args.markdown];
     if !named
         .into_iter()
         .flatten()
         .any(|name| report_files::is_stdout(name))
     {
-        console::print(&table::table(report, console::width()))?;
+        let bold = if io::stdout().is_terminal() {
+            Bold::Terminal
+        } else {
+            Bold::Stars
+        };
+        console::print(&table::table(report, console::width(), bold))?;
     }
     if let Some(name) = &args.json {
         report_files::write(name, &report.json(), &mut io::stdout().lock())?;
     }
     if let Some(name) = &args.html {
         report_files::write(name, &html::html(report)?, &mut io::stdout().lock())?;
+    }
+    if let Some(name) = &args.markdown {
+        report_files::write(name, &markdown::markdown(report), &mut io::stdout().lock())?;
     }
     Ok(())
 }

@@ -20,8 +20,26 @@ use super::ucx::Ucx;
 use crate::compare_peers::args::{ComparePeersArgs, Family};
 use crate::place::{INTERFACE, Place, Setting, Wiring};
 
-/// Sizes when none are named.
-const SIZES: [u64; 5] = [8, 64, 1 << 10, 64 << 10, 1 << 20];
+/// Sizes when none are named: each that a stack changes over at lies between two of them.
+const SIZES: [u64; 13] = [
+    8,
+    16,
+    64,
+    1 << 10,
+    2 << 10,
+    4 << 10,
+    8 << 10,
+    16 << 10,
+    32 << 10,
+    64 << 10,
+    256 << 10,
+    1 << 20,
+    4 << 20,
+];
+/// The same for a first look.
+const COARSE: [u64; 6] = [8, 64, 1 << 10, 8 << 10, 64 << 10, 1 << 20];
+/// The most sizes of a turn: one that takes longer is more often disturbed, and all of it is measured again.
+const TURN_SIZES: usize = 4;
 /// What losses are measured by: a small message's latency and a large one's stream.
 const LOSS_LATENCY: u64 = 64;
 const LOSS_STREAM: u64 = 1 << 20;
@@ -81,10 +99,10 @@ impl<'a> Plan<'a> {
             cores: cores(&args.cores)?,
             settings,
             rails: rails(&args.rails, network)?,
-            sizes: if args.sizes.is_empty() {
-                SIZES.to_vec()
-            } else {
-                once(args.sizes.iter().map(|size| size.bytes() as u64))
+            sizes: match (args.sizes.is_empty(), args.quick) {
+                (true, false) => SIZES.to_vec(),
+                (true, true) => COARSE.to_vec(),
+                (false, _) => once(args.sizes.iter().map(|size| size.bytes() as u64)),
             },
             provider,
             rounds: args.rounds.unwrap_or(rounds),
@@ -120,6 +138,13 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// A kind of load in pieces, each with the sizes of one turn.
+    fn pieces(&self, kind: Kind, sizes: &[u64]) -> impl Iterator<Item = Load> {
+        sizes
+            .chunks(TURN_SIZES)
+            .map(move |sizes| self.load(kind, sizes.to_vec()))
+    }
+
     fn load(&self, kind: Kind, sizes: Vec<u64>) -> Load {
         Load {
             kind,
@@ -133,26 +158,32 @@ impl<'a> Plan<'a> {
     fn shm(&self) -> Vec<Load> {
         let nothing_named =
             !self.args.shm && !self.args.overlap && !self.args.layers && self.settings == [Setting::Shm];
-        let small = self.sizes.iter().copied().filter(|bytes| mpi::blocking(*bytes));
         let mut loads = Vec::new();
         if self.args.shm || nothing_named {
-            loads.push(self.load(Kind::Latency, self.sizes.clone()));
-            loads.push(self.load(Kind::Stream, self.sizes.clone()));
-            loads.push(self.load(Kind::Blocking, small.collect()));
+            loads.extend(self.pieces(Kind::Latency, &self.sizes));
+            loads.extend(self.pieces(Kind::Stream, &self.sizes));
+            loads.extend(self.blocking());
         }
         if self.args.layers {
             loads.extend(self.layers());
         }
         if self.args.overlap {
-            loads.push(self.load(Kind::Overlap, self.sizes.clone()));
+            loads.extend(self.pieces(Kind::Overlap, &self.sizes));
         }
         loads
+    }
+
+    /// Blocking calls, at the sizes at which doorbell's are measured.
+    fn blocking(&self) -> Vec<Load> {
+        let sizes = self.sizes.iter().copied();
+        let sizes: Vec<u64> = sizes.filter(|bytes| mpi::blocking(*bytes)).collect();
+        self.pieces(Kind::Blocking, &sizes).collect()
     }
 
     /// Puts and active messages.
     fn layers(&self) -> impl Iterator<Item = Load> {
         let kinds = [Kind::Put, Kind::Am].into_iter();
-        kinds.map(|kind| self.load(kind, self.sizes.clone()))
+        kinds.flat_map(|kind| self.pieces(kind, &self.sizes))
     }
 
     /// Without losses: the sizes, and what losses are compared with, which is measured as long as under them.
@@ -164,15 +195,15 @@ impl<'a> Plan<'a> {
         };
         let mut loads = Vec::new();
         for (kind, bytes) in [(Kind::Latency, LOSS_LATENCY), (Kind::Stream, LOSS_STREAM)] {
-            let rest = self
-                .sizes
-                .iter()
-                .copied()
-                .filter(|size| told.is_empty() || *size != bytes);
+            let sizes = self.sizes.iter().copied();
+            let rest: Vec<u64> = sizes.filter(|size| told.is_empty() || *size != bytes).collect();
             if self.args.network {
-                loads.push(self.load(kind, rest.collect()));
+                loads.extend(self.pieces(kind, &rest));
             }
             loads.extend(told.iter().filter(|load| load.kind == kind).cloned());
+        }
+        if self.args.network {
+            loads.extend(self.blocking());
         }
         if self.args.network && self.args.layers {
             loads.extend(self.layers());
@@ -402,6 +433,38 @@ mod tests {
         );
         let settings = [Setting::Shm, Setting::Network, Setting::Loss(1.0)];
         assert_eq!(plan.settings, settings);
+    }
+
+    #[test]
+    fn every_size_is_measured_by_latency_windows_and_blocking_calls() {
+        if pin::allowed().len() < 2 {
+            return;
+        }
+        let sizes = |plan: &Plan<'_>, setting, kind| -> Vec<u64> {
+            let loads = plan.loads(setting).into_iter();
+            let pieces: Vec<Vec<u64>> = loads
+                .filter(|load| load.kind == kind)
+                .map(|load| load.sizes)
+                .collect();
+            assert!(pieces.iter().all(|piece| piece.len() <= TURN_SIZES), "{pieces:?}");
+            pieces.concat()
+        };
+        let (whole, quick) = (
+            args(&["--shm", "--network"]),
+            args(&["--shm", "--network", "--quick"]),
+        );
+        for (args, all) in [(&whole, &SIZES[..]), (&quick, &COARSE[..])] {
+            let plan = Plan::of(args).unwrap();
+            let small: Vec<u64> = all.iter().copied().filter(|bytes| *bytes <= 4096).collect();
+            for setting in [Setting::Shm, Setting::Network] {
+                assert_eq!(sizes(&plan, setting, Kind::Latency), all);
+                assert_eq!(sizes(&plan, setting, Kind::Stream), all);
+                assert_eq!(sizes(&plan, setting, Kind::Blocking), small);
+            }
+        }
+        // Named sizes are those that are measured, also for a first look.
+        let named = args(&["--quick", "--sizes", "24"]);
+        assert_eq!(Plan::of(&named).unwrap().sizes, [24]);
     }
 
     #[test]

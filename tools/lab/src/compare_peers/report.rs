@@ -12,6 +12,7 @@ use super::best::{self, Best};
 use super::find::Peer;
 use super::load::{Figure, Kind};
 use super::rounds::{Disturbed, Event, Outcome, Taken, Turn};
+use super::table::size;
 use super::verdict::{Finding, Over, Row};
 use crate::place::Setting;
 use crate::probes::Overlap;
@@ -106,6 +107,13 @@ pub(crate) struct Line {
     pub(crate) bare_ns: Option<f64>,
     #[serde(skip)]
     pub(crate) place: Setting,
+}
+
+impl Line {
+    /// Whether a peer leads here, by the median of the rounds.
+    pub(crate) fn peer_leads(&self) -> bool {
+        !self.ours && self.ratio.is_some_and(|ratio| ratio.median < 1.0)
+    }
 }
 
 /// What was left out.
@@ -364,7 +372,12 @@ fn skipped(frame: &Frame, events: &[Event], turns: &[Turn]) -> Vec<Skipped> {
     for (at, event) in events.iter().enumerate() {
         for (stack_at, stack) in event.stacks.iter().enumerate() {
             let kind = event.load.kind.name();
-            let what = format!("{}, {kind}, {}", stack.name(), event.setting.name());
+            let what = format!(
+                "{}, {kind}, {}, {}",
+                stack.name(),
+                event.setting.name(),
+                sizes(&event.load.sizes)
+            );
             if let Some(why) = stack.unsupported(event.load.kind) {
                 add(
                     format!("{}, {kind}", stack.name()),
@@ -395,6 +408,15 @@ fn skipped(frame: &Frame, events: &[Event], turns: &[Turn]) -> Vec<Skipped> {
         }
     }
     skipped
+}
+
+/// The sizes of a turn, from the first to the last.
+fn sizes(all: &[u64]) -> String {
+    match all {
+        [] => "no size".to_owned(),
+        [one] => size(*one),
+        [first, .., last] => format!("{} to {}", size(*first), size(*last)),
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The comparison as text: one block for each setting, band and kind of load, a stack on each line, sizes
-//! beside each other; under a peer's figures how many times as good doorbell is.
+//! beside each other; under a peer's figures how many times as good doorbell is, in bold where the peer
+//! leads.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -13,18 +14,45 @@ use super::load::Kind;
 use super::report::{Line, Report};
 use super::verdict::{Finding, Over};
 
-/// Width of a stack's name, and of a figure.
+/// The least width of a stack's name, and the width of a figure.
 const NAME: usize = 20;
-const CELL: usize = 17;
+const CELL: usize = 18;
+
+/// How a ratio stands out in which a peer leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bold {
+    /// By the terminal's bold face.
+    Terminal,
+    /// Between two stars, in a text that no terminal shows.
+    Stars,
+}
+
+impl Bold {
+    /// A right-aligned cell that stands out.
+    fn cell(self, cell: &str) -> String {
+        match self {
+            Self::Terminal => format!("\x1b[1m{cell:>CELL$}\x1b[0m"),
+            Self::Stars => format!("{:>CELL$}", format!("*{cell}*")),
+        }
+    }
+
+    /// What marks such a ratio, in words.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Terminal => "in bold",
+            Self::Stars => "between stars",
+        }
+    }
+}
 
 /// The whole comparison.
-pub(crate) fn table(report: &Report, width: usize) -> String {
+pub(crate) fn table(report: &Report, width: usize, bold: Bold) -> String {
     let mut text = String::new();
     head(report, width, &mut text);
     for block in blocks(report) {
-        block.put(width, &mut text);
+        block.put(width, bold, &mut text);
     }
-    foot(report, width, &mut text);
+    foot(report, width, bold, &mut text);
     text
 }
 
@@ -132,7 +160,7 @@ fn smallest_with_percentiles<'r>(lines: &[&'r Line]) -> Vec<&'r Line> {
 }
 
 impl Block<'_> {
-    fn put(&self, width: usize, text: &mut String) {
+    fn put(&self, width: usize, bold: Bold, text: &mut String) {
         let sizes: Vec<u64> = self
             .lines
             .iter()
@@ -152,17 +180,24 @@ impl Block<'_> {
             return;
         }
         let _ = writeln!(text, "\n{}: {}", self.title, self.what);
-        let beside = (width.saturating_sub(NAME) / CELL).max(1);
+        let name = self.name_width();
+        let beside = (width.saturating_sub(name) / CELL).max(1);
         for sizes in sizes.chunks(beside) {
             let heads: String = sizes
                 .iter()
                 .map(|bytes| format!("{:>CELL$}", size(*bytes)))
                 .collect();
-            let _ = writeln!(text, "{:NAME$}{heads}", "");
+            let _ = writeln!(text, "{:name$}{heads}", "");
             for stack in self.stacks() {
-                self.put_stack(stack, sizes, text);
+                self.put_stack(stack, sizes, bold, text);
             }
         }
+    }
+
+    /// The width of the names: that of the longest one, and a space.
+    fn name_width(&self) -> usize {
+        let longest = self.lines.iter().map(|line| line.stack.chars().count()).max();
+        longest.map_or(NAME, |longest| NAME.max(longest + 1))
     }
 
     /// The stacks in their order.
@@ -199,41 +234,46 @@ impl Block<'_> {
         }
     }
 
-    fn put_stack(&self, stack: &str, sizes: &[u64], text: &mut String) {
+    fn put_stack(&self, stack: &str, sizes: &[u64], bold: Bold, text: &mut String) {
+        let name = self.name_width();
         let cell = |of: &dyn Fn(&Line) -> String| -> String {
             let cells = sizes
                 .iter()
                 .map(|bytes| self.line(stack, *bytes).map_or_else(|| "-".to_owned(), of));
             cells.map(|cell| format!("{cell:>CELL$}")).collect()
         };
-        let _ = writeln!(text, "{stack:NAME$}{}", cell(&|line| self.figure(line)));
+        let _ = writeln!(text, "{stack:name$}{}", cell(&|line| self.figure(line)));
         let any = |has: fn(&Line) -> bool| sizes.iter().filter_map(|bytes| self.line(stack, *bytes)).any(has);
         if any(|line| line.ratio.is_some()) && self.show.is_compared() {
-            let ratios = cell(&|line| line.ratio.map_or_else(String::new, compared));
-            let _ = writeln!(text, "{:NAME$}{}", "", ratios.trim_end());
+            let ratios: String = sizes
+                .iter()
+                .map(|bytes| ratio(self.line(stack, *bytes), bold))
+                .collect();
+            let _ = writeln!(text, "{:name$}{}", "", ratios.trim_end());
         }
         if any(|line| line.against_lossless.is_some()) && self.show == Show::Figure {
             let lossless = cell(&|line| {
                 line.against_lossless
                     .map_or_else(String::new, |share| against(self.kind, share))
             });
-            let _ = writeln!(text, "{:NAME$}{}", "  to lossless", lossless.trim_end());
+            let _ = writeln!(text, "{:name$}{}", "  to lossless", lossless.trim_end());
         }
     }
 
     fn put_percentiles(&self, text: &mut String) {
         const WIDTH: usize = 9;
+        let name = self.name_width();
         let heads: String = PERCENTILES
             .iter()
             .map(|(head, _)| format!("{head:>WIDTH$}"))
             .collect();
-        let _ = writeln!(text, "{:NAME$}{heads}", "");
+        let _ = writeln!(text, "{:name$}{heads}", "");
         for line in &self.lines {
             let cells: String = PERCENTILES
                 .iter()
                 .map(|(_, of)| format!("{:>WIDTH$}", micros(of(line))))
                 .collect();
-            let _ = writeln!(text, "{:NAME$}{cells}", line.stack);
+            let _ = writeln!(text, "{:name$}{cells}", line.stack);
         }
     }
 }
@@ -249,6 +289,20 @@ pub(crate) const PERCENTILES: [(&str, Pick); 6] = [
     ("p99.9", |line| line.half_rtt_ns.p999),
     ("p99.99", |line| line.half_rtt_ns.p9999),
 ];
+
+/// A cell of the row under a stack's figures.
+fn ratio(line: Option<&Line>, bold: Bold) -> String {
+    let Some((line, ratio)) = line.and_then(|line| Some((line, line.ratio?))) else {
+        let told = if line.is_some() { "" } else { "-" };
+        return format!("{told:>CELL$}");
+    };
+    let cell = compared(ratio);
+    if line.peer_leads() {
+        bold.cell(&cell)
+    } else {
+        format!("{cell:>CELL$}")
+    }
+}
 
 /// `×1.51 1.4–1.6`: the median, the least and the most.
 pub(crate) fn compared(ratio: Over) -> String {
@@ -362,15 +416,18 @@ pub(crate) fn named(peer: &super::find::Peer) -> String {
     }
 }
 
-fn foot(report: &Report, width: usize, text: &mut String) {
+fn foot(report: &Report, width: usize, bold: Bold, text: &mut String) {
     text.push('\n');
     paragraph(
         text,
         width,
         "×",
-        "how many times as good doorbell is (time over time, rate over rate): the median of the rounds, the least and the \
-         most; above 1 doorbell is ahead. Figures are medians of the rounds; `-` stands for what a peer does not report, or has \
-         too few samples of",
+        &format!(
+            "how many times as good doorbell is (time over time, rate over rate): the median of the rounds, the least and the \
+             most; above 1 doorbell is ahead; {} a peer leads by the median, and under `verdict` stands where it does in every \
+             round. Figures are medians of the rounds; `-` stands for what a peer does not report, or has too few samples of",
+            bold.words()
+        ),
     );
     for told in &report.stacks {
         paragraph(text, width, "how", &format!("{}: {}", told.name, told.how));
@@ -448,10 +505,12 @@ mod tests {
     #[test]
     fn the_table_shows_the_leader_what_is_missing_and_what_is_not_compared() {
         let report = super::super::report::samples::report();
-        let text = table(&report, 100);
+        let text = table(&report, 100, Bold::Stars);
         for words in [
             "shared memory, cores far: half round trip, mean, µs",
-            "×2.00 1.80–2.10",
+            " ×2.00 1.80–2.10",
+            " *×0.70 0.63–0.73*",
+            "between stars a peer leads",
             "5.00 M/s",
             "6.55 GB/s",
             "without MPICH: mpiexec.hydra is not on the PATH: apt-get install mpich",
@@ -466,8 +525,28 @@ mod tests {
             .filter(|line| line.starts_with("UCX <&>") && line.ends_with("-        -"));
         assert_eq!(told.count(), 1, "{text}");
         // Sizes that do not fit beside each other go below each other.
-        let narrow = table(&report, 40);
+        let narrow = table(&report, 40, Bold::Stars);
         assert!(narrow.lines().count() > text.lines().count());
+    }
+
+    #[test]
+    fn a_terminal_shows_in_bold_where_a_peer_leads_and_columns_stay_below_their_heads() {
+        let mut report = super::super::report::samples::report();
+        let text = table(&report, 100, Bold::Terminal);
+        assert!(text.contains("\x1b[1m   ×0.70 0.63–0.73\x1b[0m"), "{text}");
+        assert_eq!(text.matches("\x1b[1m").count(), text.matches("\x1b[0m").count());
+        for line in &mut report.results {
+            if line.stack != "doorbell" {
+                line.stack = "a peer with a long name".to_owned();
+            }
+        }
+        let text = table(&report, 100, Bold::Stars);
+        let end = |head: &str| {
+            let line = text.lines().find(|line| line.contains(head)).unwrap();
+            let at = line.find(head).unwrap();
+            line[..at].chars().count() + head.chars().count()
+        };
+        assert_eq!(end("64 KiB"), end("*×0.70 0.63–0.73*"));
     }
 
     #[test]
