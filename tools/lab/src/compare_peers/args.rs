@@ -11,9 +11,9 @@ use doorbell_tools::measure::ModeArg;
 /// Measure doorbell and the peers that are installed in turn, and report which is ahead
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
-Peers: Open MPI, MPICH, UCX's perftest and libfabric's fi_pingpong, as they are found on the PATH, and the OSU benchmarks \
-of a folder that `--osu` names; `--list` shows which are here, and which Debian package brings the others. They run as \
-processes of their own. The MPIs are measured by a small benchmark of ours, which their own mpicc compiles into a \
+Peers: Open MPI, MPICH, Intel MPI, UCX's perftest and libfabric's programs, as they are found on the PATH and in a folder that \
+`--peers-from` names (`cargo xtask peers` fills one with the newest releases), and the OSU benchmarks of a folder that `--osu` \
+names; `--list` shows which are here, and what brings the others. They run as processes of their own. The MPIs are measured by a small benchmark of ours, which their own mpicc compiles into a \
 temporary folder.\n\n\
 In each round every stack has its turn on the same two cores, one process on each. A turn counts when the bare \
 cache-line exchange between the cores was in the same band before and after it (near or far: virtual machines move \
@@ -32,6 +32,7 @@ from 64 KiB on at least 0.97 of it.\n\n", exits!(), "\
 Examples:\n  doorbell-lab compare-peers --list\n  doorbell-lab compare-peers\n  \
 doorbell-lab compare-peers --network --loss 1,5 --html peers.html\n  \
 doorbell-lab compare-peers --layers --only ucx --sizes 8\n  \
+doorbell-lab compare-peers --peers-from ~/peers --quick --markdown peers.md\n  \
 doorbell-lab compare-peers --provider ~/lib/doorbell --only libfabric --sizes 8,64,1Ki\n  \
 doorbell-lab compare-peers --shm --network --rail udp --rail xdp --overlap --rounds 9 --json peers.json\n  \
 doorbell-lab compare-peers --quick --only ucx --only open-mpi"))]
@@ -57,7 +58,8 @@ pub(crate) struct ComparePeersArgs {
     /// With --network or --loss: a kind of rail for doorbell; again for each further one [default: udp]
     #[arg(long = "rail", value_name = "KIND")]
     pub(crate) rails: Vec<String>,
-    /// Message sizes [default: 8,16,64,1Ki,2Ki,4Ki,8Ki,16Ki,32Ki,64Ki,256Ki,1Mi,4Mi; --quick: 8,64,1Ki,8Ki,64Ki,1Mi]
+    /// Message sizes [default: 8,16,64,1Ki,2Ki,4Ki,8Ki,16Ki,32Ki,64Ki,256Ki,1Mi,4Mi; with --quick:
+    /// 8,64,1Ki,8Ki,64Ki,1Mi]
     #[arg(
         long,
         value_name = "LIST",
@@ -81,6 +83,10 @@ pub(crate) struct ComparePeersArgs {
     /// Only this peer; again for each further one
     #[arg(long = "only", value_name = "PEER", value_enum)]
     pub(crate) only: Vec<Family>,
+    /// Peers that are installed in this folder and in those in it, beside those of the PATH: prefixes and
+    /// virtual environments of wheels, as `cargo xtask peers --into DIR` makes them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) peers_from: Option<PathBuf>,
     /// A folder with the OSU benchmarks
     #[arg(long, value_name = "DIR")]
     pub(crate) osu: Option<PathBuf>,
@@ -112,6 +118,8 @@ pub(crate) enum Family {
     OpenMpi,
     /// The MPI library MPICH
     Mpich,
+    /// The MPI library of Intel
+    IntelMpi,
     /// UCX, by its perftest
     Ucx,
     /// libfabric, by its fi_pingpong

@@ -72,7 +72,7 @@ pub(crate) fn compare_peers(args: &ComparePeersArgs) -> Result<ExitCode, ToolErr
 }
 
 fn compare(runner: &Runner, args: &ComparePeersArgs) -> Result<Exit, Stop> {
-    let found = find::peers(runner, args.osu.as_deref())?;
+    let found = find::peers(runner, args.peers_from.as_deref(), args.osu.as_deref())?;
     let wanted = |peer: &&Peer| args.only.is_empty() || args.only.contains(&peer.family);
     let peers: Vec<Peer> = found.iter().filter(wanted).cloned().collect();
     if args.list {
@@ -177,6 +177,8 @@ fn show(report: &Report, args: &ComparePeersArgs) -> Result<(), ToolError> {
 /// Lists the peers that are here, one on each line.
 fn list(peers: &[Peer]) -> String {
     let mut text = String::new();
+    let longest = peers.iter().map(|peer| peer.name.chars().count()).max();
+    let name = longest.map_or(10, |longest| longest.max(10));
     for peer in peers {
         let path = peer
             .path
@@ -185,7 +187,7 @@ fn list(peers: &[Peer]) -> String {
             .unwrap_or_default();
         let what = peer.missing.clone().unwrap_or(path);
         let version = peer.version.as_deref().unwrap_or("-");
-        text.push_str(&format!("{:<10} {version:<8} {what}\n", peer.name));
+        text.push_str(&format!("{:<name$} {version:<8} {what}\n", peer.name));
     }
     text
 }

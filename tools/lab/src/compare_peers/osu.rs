@@ -70,7 +70,8 @@ impl Osu {
 
 /// The MPI among a program's libraries, as `ldd` lists them.
 fn library(needs: &str) -> Option<Family> {
-    if needs.contains("libmpich.so") {
+    // Debian's name, and that of MPICH itself; Open MPI's is another number.
+    if needs.contains("libmpich.so") || needs.contains("libmpi.so.12") {
         Some(Family::Mpich)
     } else if needs.contains("libmpi.so") {
         Some(Family::OpenMpi)
@@ -176,6 +177,10 @@ mod tests {
         );
         assert_eq!(
             library("libmpich.so.12 => /usr/lib/libmpich.so.12"),
+            Some(Family::Mpich)
+        );
+        assert_eq!(
+            library("libmpi.so.12 => /p/lib/libmpi.so.12"),
             Some(Family::Mpich)
         );
         assert_eq!(library("libc.so.6"), None);

@@ -264,7 +264,9 @@ impl<'a> Plan<'a> {
         }
         for peer in wanted {
             match peer.family {
-                Family::OpenMpi | Family::Mpich => stacks.extend(boxed(Mpi::ways(peer, network, ours))),
+                Family::OpenMpi | Family::Mpich | Family::IntelMpi => {
+                    stacks.extend(boxed(Mpi::ways(peer, network, ours)))
+                }
                 Family::Ucx => stacks.extend(boxed(Ucx::of(peer, network))),
                 Family::Libfabric => stacks.extend(boxed(Libfabric::ways(peer, network, ours))),
                 Family::Osu => {

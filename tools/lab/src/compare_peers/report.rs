@@ -363,7 +363,7 @@ fn skipped(frame: &Frame, events: &[Event], turns: &[Turn]) -> Vec<Skipped> {
     };
     for peer in &frame.peers {
         if let Some(why) = &peer.missing {
-            add(peer.name.to_owned(), why.clone(), false);
+            add(peer.name.clone(), why.clone(), false);
         }
     }
     for (what, why) in &frame.left_out {
@@ -491,11 +491,12 @@ pub(crate) mod samples {
             real_time: false,
             peers: vec![Peer {
                 family: Family::Ucx,
-                name: "UCX",
+                name: "UCX".to_owned(),
                 version: Some("1.13.1".to_owned()),
                 path: Some(PathBuf::from("/usr/bin/ucx_perftest")),
                 compiler: None,
-                over_libfabric: false,
+                home: None,
+                carriers: Vec::new(),
                 built: Built::default(),
                 missing: None,
             }],
@@ -547,10 +548,13 @@ mod tests {
             window: 64,
             limit: None,
         };
-        let peer = |family| Peer {
+        let peer = |family, name: &str| Peer {
             family,
+            name: name.to_owned(),
             compiler: Some(PathBuf::from("/usr/bin/mpicc")),
-            over_libfabric: true,
+            carriers: ["ofi", "shm", "tcp;ofi_rxm", "udp;ofi_rxd"]
+                .map(str::to_owned)
+                .to_vec(),
             ..samples::report().peers.remove(0)
         };
         let folder = Some(Path::new("/opt/doorbell"));
@@ -558,11 +562,11 @@ mod tests {
         for stack in Doorbell::shm(PathBuf::new(), [0, 1], &load) {
             stacks.push(Box::new(stack));
         }
-        for stack in Libfabric::ways(&peer(Family::Libfabric), false, folder) {
+        for stack in Libfabric::ways(&peer(Family::Libfabric, "libfabric"), false, folder) {
             stacks.push(Box::new(stack));
         }
-        for family in [Family::OpenMpi, Family::Mpich] {
-            for stack in Mpi::ways(&peer(family), false, folder) {
+        for (family, name) in [(Family::OpenMpi, "Open MPI"), (Family::Mpich, "MPICH")] {
+            for stack in Mpi::ways(&peer(family, name), false, folder) {
                 stacks.push(Box::new(stack));
             }
         }

@@ -411,8 +411,9 @@ fn head(report: &Report, width: usize, text: &mut String) {
 /// A peer with its version.
 pub(crate) fn named(peer: &super::find::Peer) -> String {
     match &peer.version {
-        Some(version) => format!("{} {version}", peer.name),
-        None => peer.name.to_owned(),
+        // The name may have it already.
+        Some(version) if !peer.name.contains(&**version) => format!("{} {version}", peer.name),
+        _ => peer.name.clone(),
     }
 }
 

@@ -14,14 +14,16 @@ use crate::place::{INTERFACE, Place, Side, free_port};
 
 /// UCX over shared memory or TCP.
 pub(crate) struct Ucx {
-    name: &'static str,
+    name: String,
+    peer: Peer,
     counts: Counts,
 }
 
 impl Ucx {
     pub(crate) fn of(peer: &Peer, network: bool) -> Option<Self> {
         peer.missing.is_none().then(|| Self {
-            name: if network { "UCX tcp" } else { "UCX" },
+            name: format!("{}{}", peer.name, if network { " tcp" } else { "" }),
+            peer: peer.clone(),
             counts: Counts::default(),
         })
     }
@@ -29,8 +31,10 @@ impl Ucx {
     /// `iterations` of one size, after a fifth of them that do not count.
     fn once(&self, lab: &Lab<'_>, load: &Load, bytes: u64, iterations: u64) -> Result<Figure, Stop> {
         let port = free_port()?;
+        let program = self.peer.path.clone().unwrap_or_default();
         let side = |side| {
-            let mut command = lab.place.bound(lab.setting, side, "ucx_perftest");
+            let mut command = lab.place.bound(lab.setting, side, &program);
+            self.peer.at_home(&mut command);
             settings(&mut command, lab.setting.is_network());
             command.args(["-p", &port.to_string()]);
             command
@@ -56,13 +60,13 @@ impl Ucx {
         }
         client.arg(Place::address(lab.setting, Side::Two));
         let ended = lab.runner.pair(
-            self.name,
+            &self.name,
             side(Side::Two),
             Ready::Listens(port),
             client,
             load.deadline(),
         )?;
-        let text = ended.good(self.name)?;
+        let text = ended.good(&self.name)?;
         read(&text, bytes, load.kind)
             .ok_or_else(|| Stop::Failed(format!("{} ended well and its figures cannot be read", self.name)))
     }
@@ -81,7 +85,7 @@ fn settings(command: &mut Command, network: bool) {
 
 impl Stack for Ucx {
     fn name(&self) -> &str {
-        self.name
+        &self.name
     }
 
     fn family(&self) -> Option<Family> {
@@ -111,7 +115,7 @@ impl Stack for Ucx {
             })?;
             figures.push(figure);
         }
-        complete(self.name, load, figures)
+        complete(&self.name, load, figures)
     }
 }
 
@@ -172,6 +176,17 @@ iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,over
             (stream.messages_per_second, stream.half_rtt_ns.mean),
             (Some(1_601_240.0), None)
         );
+    }
+
+    #[test]
+    fn the_newer_release_prints_the_same_columns() {
+        // As UCX 1.22.0 printed it, with `-O 64`.
+        let text = "iterations,50.0_percentile_lat,avg_lat,overall_lat,avg_bw,overall_bw,avg_mr,overall_mr\n\
+                    100000,0.070,1.159,1.159,52.66,52.66,862828,862828\n";
+        let stream = read(text, 64, Kind::Stream).unwrap();
+        assert_eq!(stream.messages_per_second, Some(862_828.0));
+        let latency = read(text, 64, Kind::Latency).unwrap();
+        assert_eq!(latency.half_rtt_ns.p50, Some(70.0));
     }
 
     proptest! {

@@ -213,11 +213,14 @@ fn had<T>(result: Result<T, Stop>) -> Result<Result<T, String>, Stop> {
 /// Removes the caller's settings for doorbell, MPIs, UCX and libfabric: what is measured is exactly what the
 /// report describes.
 pub(crate) fn without_settings(command: &mut Command) {
-    const STARTS: [&str; 8] = [
+    const STARTS: [&str; 11] = [
         "DOORBELL_",
         "UCX_",
         "OMPI_",
+        "OPAL_",
+        "PRTE_",
         "PMIX_",
+        "I_MPI_",
         "FI_",
         "MPIR_",
         "MPICH_",
