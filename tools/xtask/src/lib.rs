@@ -9,7 +9,7 @@
 //! `lab` proves in emulated machines what needs other NICs and kernels, `clients` runs programs of others
 //! over libportals, `ofi-layouts` compares libfabric's headers with the types of `fabric/libfabric-sys`,
 //! `provider` installs the provider for libfabric, `fabtests` runs libfabric's own tests over it,
-//! `mpi-clients` several MPIs.
+//! `mpi-clients` several MPIs, `peers` installs what `doorbell-lab compare-peers` measures beside doorbell.
 #![forbid(unsafe_code)]
 
 mod arrows;
@@ -26,6 +26,7 @@ mod links;
 mod lock;
 mod mpi_clients;
 mod ofi_layouts;
+mod peers;
 mod prose;
 mod provider;
 mod rails;
@@ -90,6 +91,9 @@ enum Command {
     /// Run the MPIs of PyPI and of the system over our provider and others
     #[command(after_help = mpi_clients::HELP)]
     MpiClients(mpi_clients::Options),
+    /// Install the newest releases of the stacks that doorbell is compared with
+    #[command(after_help = peers::HELP)]
+    Peers(peers::Options),
     /// Prove in emulated machines what needs NICs and kernels that this one does not have
     #[command(after_help = lab::HELP)]
     Lab(lab::Options),
@@ -132,6 +136,7 @@ Examples:
   cargo xtask fabtests --from ~/src/libfabric
                                        libfabric's own tests over our provider, shm, tcp, sockets, udp;ofi_rxd
   cargo xtask mpi-clients              MPICH, Open MPI and mpi4py's tests over our provider, tcp, shm
+  cargo xtask peers --into DIR         the stacks that doorbell-lab compare-peers measures beside doorbell
   cargo xtask fuzz --seconds 600       ten minutes of each fuzzer
   cargo xtask soak usnic --minutes 60  an hour of mixed traffic over a modelled VIC; see its --help
   cargo xtask simulate --seeds 200     200 seeds over each class of faults; see its --help";
@@ -164,6 +169,7 @@ fn run(cli: Cli) -> Result<bool, Error> {
         Command::Provider(options) => provider::run(&workspace, &options),
         Command::Fabtests(options) => fabtests::run(&workspace, &options),
         Command::MpiClients(options) => mpi_clients::run(&workspace, &options),
+        Command::Peers(options) => peers::run(&options),
         Command::Lab(options) => lab::run(&workspace, &options),
         Command::Fuzz(options) => fuzz::run(&workspace, &options),
         Command::Soak { arguments } => soak::run(&workspace, &arguments),
@@ -192,6 +198,7 @@ mod tests {
             "provider",
             "fabtests",
             "mpi-clients",
+            "peers",
             "lab",
             "fuzz",
             "simulate",
