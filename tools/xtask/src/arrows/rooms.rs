@@ -24,6 +24,7 @@ const FILES: &[&str] = &[
     "testing/src/alloc",
     "oob/src/pmix",
     "am/portals/abi/src/abi",
+    "tools/peers/iceoryx2/src/loan",
 ];
 
 /// Rooms of every driver, below its `src`.

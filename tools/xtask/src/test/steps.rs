@@ -217,7 +217,11 @@ pub(super) fn plan(workspace: &Workspace, whole: bool, all: bool) -> Result<Vec<
     Ok(vec![
         Step {
             work: Work::Cargo {
-                calls: vec![format(&[]), format(&["--manifest-path", "tools/fuzz/Cargo.toml"])],
+                calls: vec![
+                    format(&[]),
+                    format(&["--manifest-path", "tools/fuzz/Cargo.toml"]),
+                    format(&["--manifest-path", "tools/peers/iceoryx2/Cargo.toml"]),
+                ],
                 tests: false,
             },
             ..own("fmt", "every file is formatted", Work::Lock)

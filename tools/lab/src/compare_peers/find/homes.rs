@@ -7,13 +7,14 @@ use std::process::Command;
 use doorbell_tools::path::on_path;
 
 /// The programs by which a folder is one of peers.
-const PROGRAMS: [&str; 6] = [
+const PROGRAMS: [&str; 7] = [
     "mpirun",
     "mpiexec",
     "mpiexec.hydra",
     "ucx_perftest",
     "fi_pingpong",
     "fi_rdm_tagged_pingpong",
+    "doorbell-peer-iceoryx2",
 ];
 
 /// Where a peer of `--peers-from` is installed.

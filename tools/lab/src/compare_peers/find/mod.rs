@@ -106,7 +106,14 @@ pub(crate) type Built = Rc<Known>;
 type Find = fn(&Runner, Where<'_>) -> Result<Option<Peer>, Stop>;
 
 /// Every kind, in the order of the report.
-const KINDS: [Find; 5] = [mpi::open_mpi, mpi::mpich, mpi::intel, plain::ucx, libfabric::find];
+const KINDS: [Find; 6] = [
+    mpi::open_mpi,
+    mpi::mpich,
+    mpi::intel,
+    plain::ucx,
+    libfabric::find,
+    plain::iceoryx2,
+];
 
 /// Looks for all of them: those of the folder `from` first.
 pub(crate) fn peers(runner: &Runner, from: Option<&Path>, osu: Option<&Path>) -> Result<Vec<Peer>, Stop> {

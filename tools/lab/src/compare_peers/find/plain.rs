@@ -26,6 +26,18 @@ const UCX: Plain = Plain {
     brings: "apt-get install ucx-utils",
 };
 
+const ICEORYX2: Plain = Plain {
+    family: Family::Iceoryx2,
+    name: "iceoryx2",
+    program: "doorbell-peer-iceoryx2",
+    asked: ("doorbell-peer-iceoryx2", &["--version"]),
+    brings: "`cargo xtask peers --into DIR` builds it, for `--peers-from DIR`",
+};
+
+pub(super) fn iceoryx2(runner: &Runner, at: Where<'_>) -> Result<Option<Peer>, Stop> {
+    ICEORYX2.find(runner, at)
+}
+
 pub(super) fn ucx(runner: &Runner, at: Where<'_>) -> Result<Option<Peer>, Stop> {
     UCX.find(runner, at)
 }
