@@ -84,9 +84,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     let into = std::path::absolute(&options.into).map_err(Error::file("find", &options.into))?;
     let shop = Workshop::new(into.clone())?;
     let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
-    let mut lacking = 0;
+    let (mut here, mut lacking) = (0, 0);
     let mut report = |name: &str, got: Result<(), Error>| match got {
         Ok(()) => {
+            here += 1;
             println!("{name}: {}", into.join(name).display());
             Ok(())
         }
@@ -103,10 +104,12 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool, Erro
     for (name, program) in CRATES.iter().filter(|(name, _)| wanted(name)) {
         report(name, build(workspace, &shop, name, program))?;
     }
-    println!(
-        "measure them: doorbell-lab compare-peers --peers-from {}",
-        into.display()
-    );
+    if here > 0 {
+        println!(
+            "measure them: doorbell-lab compare-peers --peers-from {}",
+            into.display()
+        );
+    }
     Ok(lacking == 0)
 }
 
