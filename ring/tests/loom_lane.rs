@@ -11,8 +11,8 @@
 //! | the mark of a run, stored in `push_run` | `a_run…`, `a_look_at_a_run…`, `a_cell_behind…` |
 //! | the mark, loaded in `peek` | `messages…`, `a_cell…`, `data…`, `what_is_shown…`, `a_run…` |
 //! | the mark, loaded in `expect` | `what_a_look_shows…`, `a_look_keeps…`, `a_look_at_a_run…` |
-//! | cells consumed, stored in `publish` or loaded in `look` | `a_cell…`, `a_look…`, `the_watermark…`, `a_run…` |
-//! | data consumed, stored in `publish` or loaded in `look` | `data…`, `what_is_shown…` |
+//! | cells consumed, in `publish` and `look` | `a_cell…`, `a_look…`, `the_watermark…`, `a_run…` |
+//! | data consumed, in `publish` and `look` | `data…`, `what_is_shown…` |
 //! | data stored before cells in `publish` | `what_is_shown…` |
 //! | either full barrier around attention | `attention…` |
 //!

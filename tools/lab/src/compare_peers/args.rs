@@ -11,17 +11,18 @@ use doorbell_tools::measure::ModeArg;
 /// Measure doorbell and the peers that are installed in turn, and report which is ahead
 #[derive(Debug, Args)]
 #[command(after_help = concat!("\
-Peers: Open MPI, MPICH, Intel MPI, UCX's perftest and libfabric's programs, as they are found on the PATH and in a folder that \
-`--peers-from` names (`cargo xtask peers` fills one with the newest releases), and the OSU benchmarks of a folder that `--osu` \
-names; `--list` shows which are here, and what brings the others. They run as processes of their own. The MPIs are measured by a small benchmark of ours, which their own mpicc compiles into a \
-temporary folder.\n\n\
-In each round every stack has its turn on the same two cores, one process on each. A turn counts when the bare \
-cache-line exchange between the cores was in the same band before and after it (near or far: virtual machines move \
-between them) and other work took less than a tenth of the cores; else it is repeated, up to three times. Where other \
-work never leaves the cores, the third counts, and the report doubts it. A ratio is \
-of two turns of one round and one band, shown as the median over the rounds with the least and the most. Above 1, \
-doorbell is ahead; a cell in which a peer leads is in bold. On a machine that has other work, run it at real-time priority, which all processes inherit: \
-`chrt --rr 5 doorbell-lab compare-peers`.\n\n\
+Peers: Open MPI, MPICH, Intel MPI, UCX's perftest and libfabric's programs, as they are found on the PATH \
+and in a folder that `--peers-from` names (`cargo xtask peers` fills one with the newest releases), and the \
+OSU benchmarks of a folder that `--osu` names; `--list` shows which are here, and what brings the others. \
+They run as processes of their own. The MPIs are measured by a small benchmark of ours, which their own \
+mpicc compiles into a temporary folder.\n\n\
+In each round every stack has its turn on the same two cores, one process on each. A turn counts when the \
+bare cache-line exchange between the cores was in the same band before and after it (near or far: virtual \
+machines move between them) and other work took less than a tenth of the cores; else it is repeated, up to \
+three times. Where other work never leaves the cores, the third counts, and the report doubts it. A ratio \
+is of two turns of one round and one band, shown as the median over the rounds with the least and the most. \
+Above 1, doorbell is ahead; a cell in which a peer leads is in bold. On a machine that has other work, run \
+it at real-time priority, which all processes inherit: `chrt --rr 5 doorbell-lab compare-peers`.\n\n\
 What listens does so in a network namespace that has nothing but its loopback interface, or the two ends of a virtual \
 cable (`--network`); that takes root, or a kernel that lets users make namespaces. Status 1 when a peer is ahead \
 anywhere, 6 when doorbell itself failed or nothing could be compared. Stacks over doorbell's libfabric provider \
