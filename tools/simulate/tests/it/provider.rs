@@ -26,7 +26,7 @@ fn good(seed: u64) -> RailsOutcome {
 #[test]
 fn every_operation_ends_once_while_rails_break_and_come_back() {
     let mut all = Counts::default();
-    for seed in 1..9 {
+    for seed in 1..17 {
         let counts = good(seed).counts;
         all.broken += counts.broken;
         all.returned += counts.returned;
@@ -34,8 +34,8 @@ fn every_operation_ends_once_while_rails_break_and_come_back() {
         all.lost += counts.lost;
     }
     println!("{all:?}");
-    assert!(all.broken > 50 && all.returned > 50, "{all:?}");
-    assert!(all.resent > 2 && all.lost > 2, "{all:?}");
+    assert!(all.broken > 100 && all.returned > 100, "{all:?}");
+    assert!(all.resent > 5 && all.lost > 5, "{all:?}");
 }
 
 /// Seeds that once failed, and what they had found.
@@ -58,8 +58,8 @@ fn what_was_found_stays_mended() {
 
 #[test]
 fn equal_seeds_are_equal_runs() {
-    let hashes: Vec<u64> = (60..62).map(|seed| good(seed).hash).collect();
-    for (seed, hash) in (60..62).zip(&hashes) {
+    let hashes: Vec<u64> = (60..64).map(|seed| good(seed).hash).collect();
+    for (seed, hash) in (60..64).zip(&hashes) {
         assert_eq!(good(seed).hash, *hash, "seed {seed}");
     }
     assert!(hashes.windows(2).all(|two| two[0] != two[1]));

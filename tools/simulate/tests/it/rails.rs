@@ -40,15 +40,15 @@ fn slice(seeds: std::ops::Range<u64>) -> Counts {
 
 #[test]
 fn everything_arrives_once_while_rails_break_and_come_back() {
-    let all = slice(1..8);
-    assert!(all.broken > 50 && all.returned > 50, "{all:?}");
-    assert!(all.resent > 2, "{all:?}");
+    let all = slice(1..14);
+    assert!(all.broken > 100 && all.returned > 100, "{all:?}");
+    assert!(all.resent > 5, "{all:?}");
 }
 
 #[test]
 fn everything_arrives_once_over_other_rails_and_protocols() {
-    let all = slice(26..33);
-    assert!(all.broken > 50 && all.returned > 50, "{all:?}");
+    let all = slice(26..39);
+    assert!(all.broken > 100 && all.returned > 100, "{all:?}");
     assert!(all.restarts > 0, "{all:?}");
 }
 
@@ -110,8 +110,8 @@ fn a_failure_names_what_is_wrong_how_to_repeat_it_and_the_state_of_the_paths() {
 
 #[test]
 fn equal_seeds_are_equal_runs() {
-    let hashes: Vec<u64> = (60..63).map(|seed| good(seed).hash).collect();
-    for (seed, hash) in (60..63).zip(&hashes) {
+    let hashes: Vec<u64> = (60..66).map(|seed| good(seed).hash).collect();
+    for (seed, hash) in (60..66).zip(&hashes) {
         assert_eq!(good(seed).hash, *hash, "seed {seed}");
     }
     assert!(hashes.windows(2).all(|two| two[0] != two[1]));
