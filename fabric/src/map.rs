@@ -48,6 +48,8 @@ pub struct Object {
     page: usize,
     /// Its memory is allocated in parts, by [`Map::allocate`].
     grows: bool,
+    /// Its inode number, once it was needed.
+    serial: OnceLock<u64>,
 }
 
 /// Sets the length of a new object, and allocates its memory now.
@@ -120,6 +122,7 @@ impl Object {
             length,
             page: page_size(),
             grows,
+            serial: OnceLock::new(),
         })
     }
 
@@ -145,6 +148,7 @@ impl Object {
             length,
             page,
             grows: false,
+            serial: OnceLock::new(),
         })
     }
 
@@ -167,6 +171,7 @@ impl Object {
             length,
             page: page_size(),
             grows: false,
+            serial: OnceLock::new(),
         })
     }
 
@@ -238,6 +243,7 @@ impl Object {
             length,
             page: page_of(&stat),
             grows,
+            serial: OnceLock::from(stat.st_ino),
         })
     }
 
@@ -254,6 +260,16 @@ impl Object {
     /// Returns the length in bytes, whole pages.
     pub fn len(&self) -> usize {
         self.length
+    }
+
+    /// The inode number of the object, by which its descriptors are known apart; those of memfds are not
+    /// reused. `None` where the system does not show it.
+    pub fn serial(&self) -> Option<u64> {
+        if let Some(serial) = self.serial.get() {
+            return Some(*serial);
+        }
+        let stat = rustix::fs::fstat(&self.descriptor).ok()?;
+        Some(*self.serial.get_or_init(|| stat.st_ino))
     }
 
     /// The size of the pages that it is made of, in bytes.

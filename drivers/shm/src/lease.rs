@@ -58,15 +58,10 @@ impl Place {
         Some(Self {
             descriptor: object.as_fd().as_raw_fd(),
             offset: slice.offset() as u64,
-            serial: serial(object)?,
+            serial: object.serial()?,
             length: object.len() as u64,
         })
     }
-}
-
-/// The inode number of an object.
-pub(crate) fn serial(object: &Object) -> Option<u64> {
-    rustix::fs::fstat(object).ok().map(|stat| stat.st_ino)
 }
 
 /// A peer's table, as a puller reads it.

@@ -15,7 +15,7 @@ use rustix::event::PollFlags;
 
 use crate::coop_copy::reader::{Closing, Owners, ReaderStep, Shared};
 use crate::coop_copy::state::{ALIVE, CoopState, Split};
-use crate::lease::{Foreign, Place, serial};
+use crate::lease::{Foreign, Place};
 use crate::map::Window;
 use crate::sys;
 
@@ -115,7 +115,7 @@ impl Memory {
         let process = u32::try_from(self.pid).ok()?;
         let least = usize::try_from(place.length).ok()?;
         let object = Object::open_of(process, place.descriptor, least, Protection::ReadOnly).ok()?;
-        if object.len() != least || serial(&object) != Some(place.serial) {
+        if object.len() != least || object.serial() != Some(place.serial) {
             return None;
         }
         Window::of(&object).ok()
