@@ -285,11 +285,7 @@ impl Message for ShmRail {
                 Some((peer, holder(&known.id)))
             }
         };
-        let key = self
-            .leases
-            .grant(to, place, keep)
-            .map_err(|_| Refused::Full)?
-            .ok_or(Refused::Full)?;
+        let key = self.leases.grant(to, place, keep).ok_or(Refused::Full)?;
         Ok(Remote {
             key: key.0.into(),
             address: (place.0 as u64).into(),

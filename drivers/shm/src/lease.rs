@@ -18,6 +18,7 @@ use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::message::{PeerIndex, Remote, RemoteKey};
 
 use crate::coop_copy::state::{COOP_WORDS, CoopState};
+use crate::keys::KeySource;
 use crate::map::{WordsOf, words};
 use crate::wire::Id;
 
@@ -143,7 +144,7 @@ pub(crate) struct Leases {
     /// The last lease granted to one peer, and whether there was no other then.
     last_lent: u64,
     lent_alone: bool,
-    random: RandomWords,
+    random: KeySource,
 }
 
 impl Leases {
@@ -159,7 +160,7 @@ impl Leases {
             borrowers: Vec::with_capacity(LEASES),
             last_lent: 0,
             lent_alone: false,
-            random: RandomWords::default(),
+            random: KeySource::new()?,
         })
     }
 
@@ -169,11 +170,9 @@ impl Leases {
         to: Option<(PeerIndex, u64)>,
         (address, length): (usize, usize),
         keep: Option<RegionSlice>,
-    ) -> Result<Option<RemoteKey>, RailError> {
-        let random = self.random.next()?;
-        let Some(entry) = self.free.pop() else {
-            return Ok(None);
-        };
+    ) -> Option<RemoteKey> {
+        let entry = self.free.pop()?;
+        let random = self.random.next();
         // Never zero: the bit above the entry number is always set.
         let key = random & !(2 * LEASES as u64 - 1) | LEASES as u64 | u64::from(entry);
         let first = ENTRY * usize::from(entry);
@@ -198,7 +197,7 @@ impl Leases {
         if let Some((peer, _)) = to {
             self.lend(peer, key);
         }
-        Ok(Some(RemoteKey(key)))
+        Some(RemoteKey(key))
     }
 
     /// Returns what a peer was lent that had no other lease meanwhile: itself, how many bytes, and for how
@@ -295,41 +294,6 @@ impl Leases {
     }
 }
 
-/// Random words, fetched from the system 64 at a time.
-#[derive(Debug)]
-struct RandomWords {
-    words: [u8; 512],
-    used: usize,
-}
-
-impl Default for RandomWords {
-    fn default() -> Self {
-        Self {
-            words: [0; 512],
-            used: 512,
-        }
-    }
-}
-
-impl RandomWords {
-    fn next(&mut self) -> Result<u64, RailError> {
-        if self.used == self.words.len() {
-            getrandom::fill(&mut self.words).map_err(|error| RailError::System {
-                rail: "shm".to_owned(),
-                step: "get random bytes for a memory key",
-                source: error.into(),
-                remedy: "check that getrandom(2) is allowed in this container",
-            })?;
-            self.used = 0;
-        }
-        let mut word = [0; 8];
-        word.copy_from_slice(&self.words[self.used..self.used + 8]);
-        self.words[self.used..self.used + 8].fill(0);
-        self.used += 8;
-        Ok(u64::from_ne_bytes(word))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -351,7 +315,7 @@ mod tests {
     #[test]
     fn a_guessed_key_is_denied() {
         let (mut leases, foreign) = table();
-        let key = leases.grant(None, (4096, 100), None).unwrap().unwrap().0;
+        let key = leases.grant(None, (4096, 100), None).unwrap().0;
         assert!(foreign.stands(&remote(key, 4096, 100), 7));
         assert!(!foreign.stands(&remote(0, 4096, 100), 7));
         for bit in 0..64 {
@@ -372,13 +336,13 @@ mod tests {
         let (mut leases, foreign) = table();
         let mut old = Vec::new();
         for _ in 0..3 * LEASES {
-            let key = leases.grant(None, (4096, 100), None).unwrap().unwrap();
+            let key = leases.grant(None, (4096, 100), None).unwrap();
             assert!(foreign.stands(&remote(key.0, 4096, 100), 7));
             leases.revoke(key);
             leases.revoke(key);
             old.push(key.0);
         }
-        let _same_entry = leases.grant(None, (4096, 100), None).unwrap().unwrap();
+        let _same_entry = leases.grant(None, (4096, 100), None).unwrap();
         assert!(old.iter().all(|key| !foreign.stands(&remote(*key, 4096, 100), 7)));
         old.sort_unstable();
         old.dedup();
@@ -390,7 +354,6 @@ mod tests {
         let (mut leases, foreign) = table();
         let key = leases
             .grant(Some((PeerIndex(3), 77)), (4096, 100), None)
-            .unwrap()
             .unwrap()
             .0;
         for (address, length) in [(4096, 100), (4096, 0), (4100, 96), (4195, 1), (4196, 0)] {
@@ -424,10 +387,10 @@ mod tests {
     fn the_table_is_bounded_and_goes_on_when_one_is_given_back() {
         let (mut leases, _) = table();
         let keys: Vec<_> = (0..LEASES)
-            .map(|_| leases.grant(None, (1, 1), None).unwrap().unwrap())
+            .map(|_| leases.grant(None, (1, 1), None).unwrap())
             .collect();
-        assert!(leases.grant(None, (1, 1), None).unwrap().is_none());
+        assert!(leases.grant(None, (1, 1), None).is_none());
         leases.revoke(keys[500]);
-        assert!(leases.grant(None, (1, 1), None).unwrap().is_some());
+        assert!(leases.grant(None, (1, 1), None).is_some());
     }
 }

@@ -79,6 +79,7 @@ mod data_path;
 mod forget;
 mod growth;
 mod handshake;
+mod keys;
 mod lease;
 #[allow(unsafe_code)]
 mod map;
