@@ -395,6 +395,12 @@ impl Map {
         self.length == 0
     }
 
+    /// Whether its object's memory is allocated in parts, so that some may not be there.
+    #[inline]
+    pub(crate) fn grows(&self) -> bool {
+        self.grows
+    }
+
     /// Returns how it may be used.
     #[inline]
     pub fn protection(&self) -> Protection {

@@ -8,6 +8,7 @@
 //!   loan has no lifetime, so making one is `unsafe`, unless the memory lives for ever.
 //! * [`Region`], [`RegionSlice`]: owned, reference-counted memory, the only kind that a device or a peer's
 //!   one-sided operation can access. It is never lent: its users hold a slice.
+//! * [`Piece`]: a region while it is ours alone; [`View`]: a part of a peer's region, mapped to be read.
 //!
 //! All copies go through raw pointers: no reference to such memory ever exists, so that another process's
 //! write in the middle of a copy gives wrong bytes (which the layers above check) and never undefined
@@ -21,9 +22,11 @@
 mod checked;
 mod copy;
 mod elements;
+mod piece;
 mod region;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::marker::PhantomData;
 use std::ptr;
@@ -33,7 +36,9 @@ use doorbell_ring::{SharedSlice, SharedSliceMut};
 use copy::{copy, fetch, sum};
 
 pub use checked::AddressRange;
+pub use piece::Piece;
 pub use region::{Region, RegionSlice};
+pub use view::View;
 
 /// Bytes that a peer process or a device may still write while we look.
 #[derive(Clone, Copy, Debug)]
@@ -193,6 +198,17 @@ impl<'a> SharedBytes<'a> {
         let mut bytes = vec![0; self.length];
         self.copy_to(0, &mut bytes);
         bytes
+    }
+
+    /// The bytes as a plain slice, for code that takes nothing else.
+    ///
+    /// # Safety
+    /// Nothing may write them while the slice is used: neither this process nor, where the memory is shared,
+    /// the one that it is shared with, which has to be trusted to keep its agreement.
+    #[inline]
+    pub const unsafe fn as_slice(&self) -> &'a [u8] {
+        // SAFETY: readable for `'a` by the promise of the constructor, and not written by the caller's.
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
     }
 }
 

@@ -45,7 +45,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, little_endian};
 
 use crate::addr::RailAddress;
 use crate::error::RailError;
-use crate::memory::{ConstLoan, MutLoan, RegionSlice, Room, SharedBytes};
+use crate::memory::{ConstLoan, MutLoan, RegionSlice, Room, SharedBytes, View};
 use crate::rail::Rail;
 
 /// A peer as one rail numbers it: dense, from zero, in the order of `open`. Valid on that rail only.
@@ -773,6 +773,15 @@ pub trait Message: Rail {
     /// # Errors
     /// [`Refused`] when nothing was started.
     fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused>;
+
+    /// Shows memory that the peer has exposed, of a region of its own, where it lies, mapped to be read. It
+    /// stays readable for as long as the view lives, whatever becomes of the key and of the peer; that the
+    /// peer does not write it meanwhile is the agreement of the two owners. `None`, and nothing done, where
+    /// that is not possible (by default: never), or the key does not allow it; [`Message::get`] then decides.
+    fn view(&mut self, peer: PeerIndex, from: &Remote) -> Option<View> {
+        let _ = (peer, from);
+        None
+    }
 
     /// Writes `from` to the peer's memory `to` (lengths equal). Ends in [`Arrivals::completed`], when the
     /// bytes are at the target. A [`Body::Loan`] and a [`Body::Region`] may be read until then; any other

@@ -25,6 +25,8 @@ struct RegionInner {
     map: Map,
     object: Object,
     length: usize,
+    /// Whether no other process can map it to write it.
+    is_sealed: bool,
 }
 
 impl RegionInner {
@@ -56,6 +58,40 @@ impl Region {
         Self::of(Object::new("doorbell-region", length)?, length)
     }
 
+    /// Allocates `length` zero bytes that no other process can map to write them.
+    pub(super) fn sealed(length: usize) -> Result<Self, RailError> {
+        let object = Object::new("doorbell-piece", length)?;
+        let map = object.map(Protection::ReadWrite)?;
+        // After our own map, which stays writable.
+        object.seal_against_new_writers()?;
+        let inner = RegionInner {
+            map,
+            object,
+            length,
+            is_sealed: true,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// Whether this is the only handle, and no other process can map the memory to write it.
+    pub(super) fn is_exclusive(&mut self) -> bool {
+        Arc::get_mut(&mut self.inner).is_some_and(|inner| inner.is_sealed)
+    }
+
+    /// Whether it was made as a [`Piece`](super::Piece), to be lent to receivers.
+    #[inline]
+    pub fn is_piece(&self) -> bool {
+        self.inner.is_sealed
+    }
+
+    /// The first byte.
+    #[inline]
+    pub(super) fn start(&self) -> *mut u8 {
+        self.inner.map.as_ptr()
+    }
+
     /// Allocates a region in huge pages, for what a device reaches: fewer entries in its IOMMU.
     ///
     /// # Errors
@@ -66,8 +102,14 @@ impl Region {
 
     fn of(object: Object, length: usize) -> Result<Self, RailError> {
         let map = object.map(Protection::ReadWrite)?;
+        let inner = RegionInner {
+            map,
+            object,
+            length,
+            is_sealed: false,
+        };
         Ok(Self {
-            inner: Arc::new(RegionInner { map, object, length }),
+            inner: Arc::new(inner),
         })
     }
 
