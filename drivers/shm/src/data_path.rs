@@ -5,7 +5,7 @@ use std::time::Instant;
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
-use doorbell_fabric::memory::{Room, SharedBytes};
+use doorbell_fabric::memory::{Room, SharedBytes, View};
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Inbound, Incarnation, Landing, Look,
     Message, MsgId, OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey, Watch,
@@ -325,6 +325,14 @@ impl Message for ShmRail {
         }
         self.pulls.start(op, peer, *from, into);
         Ok(())
+    }
+
+    fn view(&mut self, peer: PeerIndex, from: &Remote) -> Option<View> {
+        let known = self.peers.get_mut(peer.index())?;
+        match known.down {
+            None => known.memory.as_mut()?.view(from, self.holder),
+            Some(_) => None,
+        }
     }
 
     fn put(&mut self, _: PeerIndex, _: OpId, _: Body<'_>, _: &Remote) -> Result<(), Refused> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Map, Object, Protection};
-use doorbell_fabric::memory::SharedBytes;
+use doorbell_fabric::memory::{SharedBytes, View};
 use doorbell_ring::Area;
 use doorbell_ring::storage::{Access, Mapped};
 
@@ -75,6 +75,12 @@ impl Window {
 
     pub(crate) fn len(&self) -> usize {
         self.map.len()
+    }
+
+    /// Returns `length` bytes from `at`, which stay mapped; `None` if they are not all inside.
+    #[inline]
+    pub(crate) fn view(&self, at: u64, length: u64) -> Option<View> {
+        View::of(&self.map, at, length)
     }
 
     /// Returns `length` bytes from `at`; `None` if they are not all inside.

@@ -9,6 +9,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
 use doorbell_fabric::map::{Object, Protection};
+use doorbell_fabric::memory::View;
 use doorbell_fabric::message::{Landing, OpError, OpId, PeerIndex, Remote};
 use doorbell_fabric::time::Time;
 use rustix::event::PollFlags;
@@ -43,7 +44,7 @@ pub(crate) struct Memory {
 }
 
 /// Regions known per peer.
-pub(crate) const MOST_WINDOWS: usize = 16;
+pub(crate) const MOST_WINDOWS: usize = 64;
 /// Most bytes mapped per peer, unless one region alone is longer: a map keeps the memory of a region that its
 /// owner has dropped.
 const MOST_MAPPED: usize = 256 << 20;
@@ -98,6 +99,21 @@ impl Memory {
             self.windows.remove(0);
         }
         window
+    }
+
+    /// Shows a region's memory that is leased to us, where it lies. It is mapped at its first use; that the
+    /// map cannot be made is remembered.
+    pub(crate) fn view(&mut self, of: &Remote, us: u64) -> Option<View> {
+        if !self.leases.stands(of, us) {
+            return None;
+        }
+        let place = self.leases.place(of)?;
+        let view = self
+            .window(&place, u64::MAX)?
+            .view(place.offset, of.length.get())?;
+        // After the map was made: a lease that is valid now is that of the region that was mapped.
+        fence(Ordering::SeqCst);
+        self.leases.stands(of, us).then_some(view)
     }
 
     fn mapped_bytes(&self) -> usize {

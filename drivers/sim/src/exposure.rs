@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use doorbell_fabric::memory::SharedBytes;
+use doorbell_fabric::memory::{SharedBytes, View};
 use doorbell_fabric::message::{Access, Exposure, OpError, PeerIndex, Refused, Remote, RemoteKey};
 
 use crate::onesided::{Phase, What};
@@ -50,6 +50,15 @@ impl Exposed {
                 .checked_add(length)
                 .is_some_and(|end| end <= self.address.saturating_add(self.length));
         inside && self.access.allows(wanted) && self.to.is_none_or(|to| to == from)
+    }
+
+    /// A range that was found allowed, where it lies, if it is a region's.
+    fn view(&self, address: u64, length: u64) -> Option<View> {
+        let Exposure::Region(slice) = &self.memory else {
+            return None;
+        };
+        let at = usize::try_from(address - self.address).ok()?;
+        slice.slice(at, usize::try_from(length).ok()?).map(View::from)
     }
 
     /// The bytes of a range that was found allowed.
@@ -127,6 +136,16 @@ impl Net {
             address: address.into(),
             length: length.into(),
         })
+    }
+
+    /// Shows a region that a peer has exposed, where it lies: a simulated process shares all memory.
+    pub(crate) fn view(&self, nic: u32, peer: PeerIndex, from: &Remote) -> Option<View> {
+        self.check_peer(nic, peer).ok()?;
+        let to = self.conn(nic, peer.0).nic;
+        let exposed = self.nics[to as usize].exposed.get(&from.key.get())?;
+        let (address, length) = (from.address.get(), from.length.get());
+        let allowed = exposed.allows(nic, address, length, Access::Read);
+        allowed.then(|| exposed.view(address, length)).flatten()
     }
 
     pub(crate) fn withdraw(&mut self, nic: u32, key: RemoteKey) {

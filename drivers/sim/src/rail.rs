@@ -4,7 +4,7 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
-use doorbell_fabric::memory::{RegionSlice, SharedBytes};
+use doorbell_fabric::memory::{RegionSlice, SharedBytes, View};
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Inbound, Incarnation, Landing, Message,
     MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey,
@@ -273,6 +273,10 @@ impl Message for SimRail {
 
     fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused> {
         self.handle.net.lock().get(self.handle.nic, peer, op, from, into)
+    }
+
+    fn view(&mut self, peer: PeerIndex, from: &Remote) -> Option<View> {
+        self.handle.net.lock().view(self.handle.nic, peer, from)
     }
 
     fn put(&mut self, peer: PeerIndex, op: OpId, from: Body<'_>, to: &Remote) -> Result<(), Refused> {

@@ -177,3 +177,77 @@ fn maps_are_bounded_per_peer() {
         assert_eq!(memory(&world).windows(), (i + 1).min(MOST_WINDOWS));
     }
 }
+
+fn view(world: &mut World, remote: &Remote) -> Option<doorbell_fabric::memory::View> {
+    world.rails[1].view(PeerIndex(0), remote)
+}
+
+#[test]
+fn a_region_is_viewed_where_it_lies() {
+    let Some(mut world) = world("a_region_is_viewed_where_it_lies") else {
+        return;
+    };
+    world.rails[1].peers[0].memory.as_mut().unwrap().worth = 4;
+    let (source, bytes) = region(LONG, 7);
+    let remote = expose(&mut world, &source, 4097, 100_000);
+    let seen = view(&mut world, &remote).unwrap();
+    assert_eq!(seen.bytes().to_vec(), bytes[4097..104_097]);
+    // Not a copy: what is written later shows.
+    source.write(4097, b"later");
+    assert_eq!(seen.bytes().read(0), Some(*b"later"));
+    // One map serves all views of the region.
+    let part = remote.part(5, 10).unwrap();
+    assert_eq!(
+        view(&mut world, &part).unwrap().bytes().to_vec(),
+        bytes[4102..4112]
+    );
+    assert_eq!(memory(&world).windows(), 1);
+    // It outlives the key, the region and the peer.
+    world.rails[0].withdraw(RemoteKey(remote.key.get()));
+    drop(source);
+    assert!(
+        view(&mut world, &remote).is_none(),
+        "the key is not valid any more"
+    );
+    world.rails[1].abandon(PeerIndex(0));
+    assert_eq!(seen.bytes().read(0), Some(*b"later"));
+    assert!(view(&mut world, &remote).is_none(), "the peer is down");
+}
+
+#[test]
+fn what_is_no_region_or_not_allowed_is_not_viewed() {
+    let Some(mut world) = world("what_is_no_region_or_not_allowed_is_not_viewed") else {
+        return;
+    };
+    let borrowed = doorbell_fabric::memory::ConstLoan::of_static(vec![5; 3000].leak());
+    let remote = world.rails[0]
+        .expose(Exposure::Read(borrowed), Access::Read, Some(PeerIndex(1)))
+        .unwrap();
+    assert!(view(&mut world, &remote).is_none());
+    let (source, _) = region(8192, 8);
+    let remote = expose(&mut world, &source, 0, 8192);
+    for (key, address, length) in [(1, 0, 8192), (0, 1, 8192), (0, u64::MAX, 1), (0, 0, u64::MAX)] {
+        let wrong = Remote {
+            key: (remote.key.get() ^ key).into(),
+            address: remote.address.get().wrapping_add(address).into(),
+            length: length.into(),
+        };
+        assert!(view(&mut world, &wrong).is_none(), "{key} {address} {length}");
+    }
+    // What a peer forges leads to no view beyond its object.
+    for (word, value) in [
+        (5, 8192),
+        (5, 1),
+        (5, u64::MAX),
+        (4, 1 << 20),
+        (6, 1),
+        (7, 4096),
+        (7, u64::MAX),
+    ] {
+        let remote = expose(&mut world, &source, 0, 8192);
+        world.rails[0].leases.scribble(remote.key.get(), word, value);
+        world.rails[1].peers[0].memory.as_mut().unwrap().forget();
+        assert!(view(&mut world, &remote).is_none(), "word {word} = {value}");
+        world.rails[0].withdraw(RemoteKey(remote.key.get()));
+    }
+}
