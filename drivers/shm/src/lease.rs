@@ -125,6 +125,8 @@ struct Lent {
     holder: Option<PeerIndex>,
     at: Instant,
     _keep: Option<RegionSlice>,
+    /// Its holder counts as a borrower: see [`Leases::borrowers`].
+    is_borrowed: bool,
 }
 
 /// Our table, the holder of each entry, and the regions that the entries keep alive.
@@ -188,13 +190,17 @@ impl Leases {
         self.words.put(first + 6, place.map_or(0, |place| place.serial));
         self.words.put(first + 7, place.map_or(0, |place| place.length));
         self.words.put(first, key);
+        // A piece is kept for as long as its receiver wants to read it in place.
+        let is_piece = keep.as_ref().is_some_and(|slice| slice.region().is_piece());
         let lent = Lent {
             holder: to.map(|(peer, _)| peer),
             at: Instant::now(),
+            is_borrowed: to.is_some() && !is_piece,
             _keep: keep,
         };
+        let is_borrowed = lent.is_borrowed;
         self.keys.insert(key, lent);
-        if let Some((peer, _)) = to {
+        if let Some((peer, _)) = to.filter(|_| is_borrowed) {
             self.lend(peer, key);
         }
         Some(RemoteKey(key))
@@ -216,13 +222,13 @@ impl Leases {
 
     /// Revokes a key. An unknown key is ignored.
     pub(crate) fn revoke(&mut self, key: RemoteKey) {
-        if let Some(Lent { holder, .. }) = self.keys.remove(&key.0) {
+        if let Some(lent) = self.keys.remove(&key.0) {
             let entry = key.0 as usize % LEASES;
             self.words.put(ENTRY * entry, 0);
             // Ordered before the owner's later writes to the memory: a puller that copied those finds no key.
             fence(Ordering::Release);
             self.free.push(entry as u16);
-            if let Some(peer) = holder {
+            if let Some(peer) = lent.holder.filter(|_| lent.is_borrowed) {
                 self.take_back(peer);
             }
         }
@@ -238,7 +244,8 @@ impl Leases {
         stands(&self.words, memory, whom)
     }
 
-    /// Peers with leases granted to them alone, which may be reading at present.
+    /// Peers with leases granted to them alone, which may be reading at present. Leases of pieces do not count:
+    /// they last for as long as their holders want, and are not copied as a rule.
     #[inline]
     pub(crate) fn borrowers(&self) -> &[(PeerIndex, u32)] {
         &self.borrowers
