@@ -17,7 +17,7 @@ use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
-use doorbell_fabric::memory::Room;
+use doorbell_fabric::memory::{Room, View};
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
     MsgId, OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey, Watch,
@@ -371,6 +371,10 @@ impl Message for AnyRail {
 
     fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused> {
         each!(self, rail => rail.get(peer, op, from, into))
+    }
+
+    fn view(&mut self, peer: PeerIndex, from: &Remote) -> Option<View> {
+        each!(self, rail => rail.view(peer, from))
     }
 
     fn put(&mut self, peer: PeerIndex, op: OpId, from: Body<'_>, to: &Remote) -> Result<(), Refused> {

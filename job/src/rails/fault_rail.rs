@@ -7,7 +7,7 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
-use doorbell_fabric::memory::Room;
+use doorbell_fabric::memory::{Room, View};
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
     MsgId, OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey, Watch,
@@ -222,6 +222,10 @@ impl Message for FaultRail {
     fn get(&mut self, peer: PeerIndex, op: OpId, from: &Remote, into: Landing) -> Result<(), Refused> {
         let done = self.rail.get(peer, op, from, into);
         self.has_begun(done)
+    }
+
+    fn view(&mut self, peer: PeerIndex, from: &Remote) -> Option<View> {
+        self.rail.view(peer, from)
     }
 
     fn put(&mut self, peer: PeerIndex, op: OpId, from: Body<'_>, to: &Remote) -> Result<(), Refused> {
