@@ -279,11 +279,12 @@ pub(crate) fn way_row(peer: impl fmt::Display, rails: &str) -> String {
 
 /// Returns every value of the PML with its name. A new counter of the PML does not compile before it is
 /// listed here.
-fn named(counters: &Counters) -> [Named; 44] {
+fn named(counters: &Counters) -> [Named; 45] {
     let Counters {
         sent_eager,
         sent_rndv,
         sent_rget,
+        taken_in_place,
         sent_self,
         sent_operations,
         operations_refused,
@@ -333,6 +334,7 @@ fn named(counters: &Counters) -> [Named; 44] {
         ("pml.sent_eager", "messages", sent_eager),
         ("pml.sent_rndv", "messages", sent_rndv),
         ("pml.sent_rget", "messages", sent_rget),
+        ("pml.taken_in_place", "messages", taken_in_place),
         ("pml.sent_self", "messages", sent_self),
         ("pml.sent_operations", "operations", sent_operations),
         ("pml.operations_refused", "operations", operations_refused),

@@ -59,6 +59,10 @@ pub enum SendMode {
     /// At once: what no rail takes now is copied, of all such messages to a peer together at most
     /// `inject_limit` bytes.
     Buffered,
+    /// As in standard mode, where the memory is kept for its receiver to read where it lies
+    /// ([`Pml::take_in_place`](crate::Pml::take_in_place)): then when that has released it. So it is announced
+    /// to a peer of this host, however short, unless a copy takes less than that.
+    Lent,
 }
 
 /// The arguments of a send.

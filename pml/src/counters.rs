@@ -99,6 +99,8 @@ pub struct Counters {
     pub frags_received: u64,
     /// One-sided reads started.
     pub gets: u64,
+    /// Messages that were taken in place: read where their senders have them.
+    pub taken_in_place: u64,
     /// One-sided writes started.
     pub puts: u64,
     /// Transfers that began one-sided and went on as fragments.

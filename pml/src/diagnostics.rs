@@ -188,7 +188,7 @@ impl<M: Message> Pml<M> {
         let slot = self.core.requests.get(id)?;
         let record = self.core.requests.peek_record(id.index());
         let waiting = match slot.state() {
-            State::Free | State::Done => Waiting::Nothing,
+            State::Free | State::Done | State::Held => Waiting::Nothing,
             State::Posted => Waiting::Message,
             State::Multi => Waiting::Messages,
             State::Fragments => Waiting::Fragments,

@@ -125,6 +125,7 @@ impl<M: Message> Pml<M> {
             SendMode::Standard | SendMode::Delivered => notify,
             SendMode::Synchronous => notify | mark::SYNC,
             SendMode::Buffered => mark::DETACHED,
+            SendMode::Lent => notify | mark::LENT,
         };
         if let Payload::Loan(bytes) = &args.payload
             && marks & (mark::SYNC | mark::DELIVERED) == 0

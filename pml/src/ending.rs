@@ -48,6 +48,17 @@ impl<M: Message> Pml<M> {
         }
     }
 
+    /// Whether a request needs no further call of ours: it has ended, or its receiver has only to read the
+    /// memory that was announced to it. A stale id needs none.
+    #[inline]
+    #[must_use]
+    pub fn is_left_to_peer(&self, id: RequestId) -> bool {
+        self.core.requests.get(id).is_none_or(|slot| {
+            let state = slot.state();
+            matches!(state, State::Done | State::AwaitFin | State::SelfWait)
+        })
+    }
+
     /// The status of a request that has ended well, and frees it. `None`: it is under way, or ended in
     /// another way, which [`Pml::test`] reports.
     #[inline(always)]
@@ -211,7 +222,7 @@ impl<M: Message> Pml<M> {
                 record.one_sided.doom(Outcome::Cancelled);
                 return Aborted::Wait;
             }
-            State::Getting => {
+            State::Getting | State::Held => {
                 self.core.queue_fin(index, 0);
                 self.core.free(index);
             }

@@ -9,6 +9,7 @@
 //!               │          └─────► Putting ───► Done    writes (or Streaming, when refused)
 //!               └────► AwaitFin ──────────────► Done    reads by the receiver (or Streaming, when refused)
 //!   receive  Posted ─► Fragments | Getting | PutExposed ─► Done
+//!               └────► Held ──────────────────────────────► Done    read where it lies, until it is released
 //!   operation  … ─► AwaitAnswer ─► Done                 its bytes have left, the target answers
 //!              AwaitReply ─► Fragments | … ─► Done      it returns bytes
 //!              Replying ─► AwaitAck | … ─► Done         the target sends them
@@ -33,6 +34,8 @@ pub(crate) enum State {
     Getting,
     /// Receive: matched, the sender writes our memory.
     PutExposed,
+    /// Receive: our owner reads the sender's memory where it lies.
+    Held,
     /// Send: nothing has left yet.
     Queued,
     /// Send: announced, the receiver has not answered.
@@ -62,7 +65,7 @@ impl State {
     pub(crate) const fn is_receiving(self) -> bool {
         matches!(
             self,
-            Self::Fragments | Self::Getting | Self::PutExposed | Self::RecvRestart
+            Self::Fragments | Self::Getting | Self::PutExposed | Self::Held | Self::RecvRestart
         )
     }
 
@@ -117,6 +120,8 @@ pub(crate) enum Event {
     Asks,
     Reads,
     Invites,
+    /// Receive: our owner reads the sender's memory where it lies.
+    Holds,
     /// Receive: fragments come, though something else was agreed on.
     Surprised,
     /// Receive: matched with an announcement that is being restarted.
@@ -153,6 +158,7 @@ impl Event {
             Self::Parted | Self::Asks | Self::Surprised => State::Fragments,
             Self::Reads => State::Getting,
             Self::Invites => State::PutExposed,
+            Self::Holds => State::Held,
             Self::Outdated | Self::ReceiveStopped => State::RecvRestart,
             Self::HandedOver => State::AwaitAnswer,
             Self::Requested => State::AwaitReply,
@@ -256,6 +262,7 @@ pub(crate) const RECEIVE: &[Transition] = {
         go(S::Posted, E::Asks),
         go(S::Posted, E::Reads),
         go(S::Posted, E::Invites),
+        go(S::Posted, E::Holds),
         go(S::Posted, E::Outdated),
         go(S::Posted, E::Completed),
         go(S::Posted, E::Cancelled),
@@ -285,6 +292,10 @@ pub(crate) const RECEIVE: &[Transition] = {
         go(S::PutExposed, E::PeerLost),
         go(S::PutExposed, E::SendAborted),
         go(S::PutExposed, E::Freed),
+        // No break of a path ends it, nor a restart that the sender begins: its release ends that, too.
+        go(S::Held, E::Completed),
+        go(S::Held, E::PeerLost),
+        go(S::Held, E::Freed),
         go(S::RecvRestart, E::Asks),
         go(S::RecvRestart, E::Reads),
         go(S::RecvRestart, E::Invites),

@@ -53,16 +53,18 @@ impl<M: Message> Pml<M> {
             return Launch::Full;
         };
         let slot = self.core.requests.peek(id.index());
-        let (length, sync, operates, replies) = (
+        let (length, sync, lent, operates, replies) = (
             slot.length(),
             slot.is(mark::SYNC),
+            slot.is(mark::LENT),
             slot.is(mark::OPERATION | mark::FETCH),
             slot.is(mark::REPLY),
         );
         if operates && let Some(launch) = self.launch_operation(rank, at, id) {
             return launch;
         }
-        let small = !operates && self.is_sent_at_once(rank, at, id);
+        let lends = lent && self.lends(rank, at, length);
+        let small = !operates && !lends && self.is_sent_at_once(rank, at, id);
         let hot = &self.core.hot[rank];
         // A reply needs no credit: the operation has it.
         if small && !sync && (replies || hot.has_room(length + ENVELOPE)) {
@@ -77,10 +79,10 @@ impl<M: Message> Pml<M> {
         let long = !small && memory.is_one_piece();
         let protocol = self.core.config.protocol;
         // Several paths together: as fragments, which can take any of them.
-        let long = long && !(protocol == Protocol::Auto && self.core.is_striped(rank, length));
+        let long = long && (lends || !(protocol == Protocol::Auto && self.core.is_striped(rank, length)));
         let path = &self.core.peers[rank].paths[at];
         if long
-            && path.wants_get(protocol, length)
+            && (lends || path.wants_get(protocol, length))
             && let Some(launch) = self.launch_exposed(rank, at, id)
         {
             return launch;
@@ -94,6 +96,11 @@ impl<M: Message> Pml<M> {
             path.first_part()
         };
         self.launch_announced(rank, at, id, first, can_put)
+    }
+
+    /// Whether lent memory is left where it is over this path, for its receiver to read.
+    fn lends(&self, rank: Rank, at: usize, length: u64) -> bool {
+        self.core.peers[rank].paths[at].lends(self.core.config.protocol, length)
     }
 
     /// Whether a message is short enough for this path to be sent at once, rather than announced.

@@ -12,6 +12,8 @@ pub struct InUse {
     pub requests: usize,
     /// Requests that end by themselves: injected messages that wait, detached and aborted ones.
     pub own_requests: usize,
+    /// Messages that our owner reads in place and has not released.
+    pub in_place: usize,
     /// Receives that nothing has matched.
     pub posted: usize,
     /// Messages that no receive has matched.
@@ -71,9 +73,10 @@ impl<M: Message> Pml<M> {
     #[must_use]
     pub fn in_use(&self) -> InUse {
         let core = &self.core;
-        let (mut requests, mut own_requests) = (0, 0);
+        let (mut requests, mut own_requests, mut in_place) = (0, 0, 0);
         for slot in core.requests.each_live() {
             match slot.marks() & (mark::DETACHED | mark::ABORTED | mark::CHILD) {
+                _ if slot.state() == State::Held => in_place += 1,
                 0 => requests += 1,
                 _ => own_requests += 1,
             }
@@ -82,6 +85,7 @@ impl<M: Message> Pml<M> {
         InUse {
             requests,
             own_requests,
+            in_place,
             posted: core.matcher.posted_len(),
             kept: core.matcher.unexpected_load().messages,
             records: core.unexpected.taken(),

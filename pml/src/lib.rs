@@ -76,6 +76,7 @@ mod fsm;
 mod hand_over;
 mod hot;
 mod immediate;
+mod in_place;
 mod intervals;
 mod launch;
 mod lazy_connect;

@@ -9,7 +9,10 @@ use crate::config::{PmlConfig, Protocol};
 use crate::rails::RailId;
 use crate::wire;
 
-/// A length as a path stores it; the longest of these for those beyond.
+/// The shortest message of lent memory that is announced to a peer of this host: below it a copy takes less.
+const LENT_FROM: u64 = 4096;
+
+/// A length as a path keeps it: the longest that it can say for those beyond.
 fn narrow(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
@@ -123,6 +126,13 @@ impl Path {
             Protocol::Get => get,
             Protocol::Put | Protocol::Fragments => false,
         }
+    }
+
+    /// Whether lent memory of `length` bytes should be read by its receiver where it lies.
+    pub(crate) fn lends(&self, protocol: Protocol, length: u64) -> bool {
+        let features = self.can.features;
+        let chooses = matches!(protocol, Protocol::Auto | Protocol::Get);
+        chooses && features.get && features.within_host && length >= LENT_FROM
     }
 
     /// Whether a contiguous message should be written by its sender.

@@ -39,6 +39,8 @@ pub(crate) mod mark {
     pub(crate) const REPLY: u16 = 4096;
     /// It is a send that ends when the peer's process has taken all of it.
     pub(crate) const DELIVERED: u16 = 8192;
+    /// It is a send of memory that its receiver may read where it lies.
+    pub(crate) const LENT: u16 = 16384;
     /// Any of those of operations.
     pub(crate) const RMA: u16 = OPERATION | FETCH | LANDING | REPLY;
 }

@@ -94,6 +94,9 @@ impl Core {
         if let Some(index) =
             self.transfer_of(rank, &header.matching, header.sender.get(), header.receiver.get())
         {
+            if self.requests.peek(index).state() == State::Held {
+                return; // its release ends the restart
+            }
             let record = self.requests.record(index);
             if !is_newer(header.restart.get(), record.handshake.attempt()) {
                 self.counters.drops.late_word += 1; // it came twice, or is of a cycle that is over

@@ -12,6 +12,7 @@ mod features;
 mod feed;
 mod hostile;
 mod immediate;
+mod in_place;
 mod joins;
 mod lazy_connect;
 mod lobby;
