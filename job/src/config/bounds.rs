@@ -19,6 +19,8 @@ use crate::types::MOST_RANKS;
 const LEAST_UNEXPECTED: usize = 1 << 10;
 /// Most bytes of `pml.unexpected`: the PML's hard bound is sixteen times this, in a field of 36 bits.
 const MOST_UNEXPECTED: usize = 4 << 30;
+/// Most pieces of lent memory: the shm rail exposes as many pieces at a time.
+const MOST_PIECES: u32 = 1024;
 /// Most commands in the mailbox of a dedicated thread.
 const MOST_COMMANDS: u32 = 1 << 20;
 
@@ -116,6 +118,11 @@ impl Config {
                 let commands = *self.progress.mailbox.get();
                 let refused = commands == 0 || commands > MOST_COMMANDS;
                 refused.then(|| format!("a number of commands from 1 to {MOST_COMMANDS}"))
+            }
+            "lend.pieces" => {
+                let pieces = *self.lend.pieces.get();
+                let refused = pieces == 0 || pieces > MOST_PIECES;
+                refused.then(|| format!("a number of pieces from 1 to {MOST_PIECES}"))
             }
             "control.nics" => {
                 let text = self.control.nics.get().as_deref().unwrap_or_default();

@@ -189,6 +189,11 @@ settings! {
         resume: Resume = Resume::Missing, "DOORBELL_RESUME",
             "Where a long message continues after a restart handshake.";
     }
+    /// Memory that is handed over to receivers without a copy.
+    lend: LendSection {
+        pieces: u32 = 64, "DOORBELL_LEND_PIECES",
+            "Pieces of lent memory that a rank has at most: those it writes, those that receivers have, and spare ones.";
+    }
     /// Injected faults: a test aid, never for production.
     fault: FaultSection {
         inject: Faults = Faults::default(), "DOORBELL_FAULT_INJECT",

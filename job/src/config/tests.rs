@@ -235,6 +235,7 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
             &["0", "1", "64k", "1 MiB"],
             &["", "1125899906842625"],
         ),
+        ("lend.pieces", &["1", "1024"], &["", "0", "1025"]),
         ("pml.patience", &["1 ns", "366 h"], &["", "0 s", "1", "999999 h"]),
         ("pml.handshake", &["on", "off"], &["", "2"]),
         ("pml.resume", &["missing", "from-zero"], &["", "0", "1"]),
