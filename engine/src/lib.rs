@@ -15,6 +15,7 @@
 //!   ends: by the deadline `wait.deadline` or by [`World::within`], with an [`Error`] that names the rank
 //!   that waited and what it waited for.
 //! * Non-blocking calls: on borrowed buffers inside [`World::scope`], on owned memory ([`Region`]) anywhere.
+//! * Without a copy between processes of one host: [`World::lend`] and [`World::recv_in_place`].
 //! * One-sided operations: [`World::put`], [`World::get`], [`World::accumulate`] and their like on a
 //!   [`Window`] of any rank.
 //! * [`World::spawn`] starts more ranks while the job runs, and returns a world of all of them.
@@ -35,8 +36,10 @@ mod control;
 #[cfg(test)]
 mod lazy_tests;
 mod ledger;
+mod lend;
 mod message;
 mod one_sided;
+mod pieces;
 pub mod portals;
 mod progress;
 pub mod raw;
@@ -53,7 +56,7 @@ pub use am::{Am, local_am, simulated_am};
 pub use builder::{Builder, init, local, simulated, simulated_datagrams};
 pub use doorbell_fabric as fabric;
 pub use doorbell_fabric::atomics::Arithmetic;
-pub use doorbell_fabric::memory::{Region, RegionSlice};
+pub use doorbell_fabric::memory::{Region, RegionSlice, SharedBytes};
 pub use doorbell_fabric::{
     discover::Discovery,
     error::Exit,
@@ -75,7 +78,9 @@ pub use doorbell_job::types::{Source, Status, Tag};
 pub use doorbell_oob as oob;
 pub use doorbell_pml::{Counters, OperationError, PathState, WindowAccess, WindowCounts};
 pub use doorbell_sim as sim;
+pub use lend::{InPlace, Lent};
 pub use message::Message;
+pub use pieces::LentCounts;
 pub use portals::{Portals, local_portals, simulated_portals};
 pub use raw::Raw;
 pub use request::Request;

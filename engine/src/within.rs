@@ -6,6 +6,7 @@ use doorbell_job::error::Error;
 use doorbell_job::types::{Source, Status, Tag};
 
 use crate::collect;
+use crate::lend::{self, InPlace};
 use crate::message::Message;
 use crate::progress::Envelope;
 use crate::request::{self, Request};
@@ -63,6 +64,15 @@ impl<'w> Within<'w> {
             into,
             self.limit,
         )
+    }
+
+    /// Receives in place with this deadline; see [`World::recv_in_place`].
+    ///
+    /// # Errors
+    /// Those of [`World::recv_in_place`].
+    pub fn recv_in_place(self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<InPlace<'w>, Error> {
+        let envelope = Envelope::from(USER, from.into(), tag.into());
+        lend::recv_in_place(self.world, envelope, self.limit)
     }
 
     /// Waits with this deadline for a matching message; see [`World::probe`].

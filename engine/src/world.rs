@@ -21,7 +21,8 @@ use doorbell_pml::{Counters, Rank};
 use serde::Serialize;
 
 use crate::ledger::{Ledger, WindowKeys};
-use crate::progress::{Each, Engine, Envelope, LATE, Look};
+use crate::pieces::Pieces;
+use crate::progress::{Each, Engine, Envelope, LATE, Look, RequestToken};
 
 /// Interval between two checks whether a rank is connected.
 const MEETING: Duration = Duration::from_micros(50);
@@ -61,6 +62,7 @@ pub struct World {
     counters: Option<PathBuf>,
     ledger: Ledger,
     window_keys: WindowKeys,
+    pieces: Pieces,
     hook: RefCell<Option<Hook>>,
     limit: Duration,
     closed: bool,
@@ -115,12 +117,14 @@ impl World {
         lost_peers: LostPeers,
     ) -> Self {
         let limit = *job.config().wait.deadline.get();
+        let pieces = Pieces::new(*job.config().lend.pieces.get());
         Self {
             engine: Kept::new(engine),
             job: Kept::new(job),
             counters,
             ledger: Ledger::default(),
             window_keys: WindowKeys::default(),
+            pieces,
             hook: RefCell::new(hook),
             limit,
             closed: false,
@@ -337,6 +341,7 @@ impl World {
         }
         if !std::mem::replace(&mut self.closed, true) {
             let limit = *self.config().wait.close.get();
+            self.pieces.detach(&self.engine);
             self.engine.close(limit);
             self.job.directory().close();
             if let Some(control) = self.control.take() {
@@ -363,6 +368,17 @@ impl World {
 
     pub(crate) fn window_keys(&self) -> &WindowKeys {
         &self.window_keys
+    }
+
+    pub(crate) fn pieces(&self) -> &Pieces {
+        &self.pieces
+    }
+
+    /// Waits until a send needs no further call of this rank, for at most the world's limit.
+    pub(crate) fn hand_to_peer(&self, token: RequestToken, envelope: Envelope) -> Result<(), Error> {
+        let what = || envelope.awaited_send();
+        self.engine
+            .hand_to_peer(token, self.limit, &what, &mut |waiting| self.complain(waiting))
     }
 
     /// Waits until the operations on windows of a rank (`None`: of all ranks) have ended that are open now.

@@ -6,6 +6,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{MODES, config, job};
+use doorbell::config::Mode;
 use doorbell::{Arithmetic, Error, WindowAccess, Windows, World};
 use doorbell_testing::alloc::{self, Counting};
 
@@ -35,7 +36,27 @@ fn round(world: &World, small: &mut [u8], large: &mut [Vec<u8>; 2]) -> Result<()
         large.wait()?;
         sends.into_iter().try_for_each(|send| send.wait().map(drop))
     })?;
+    // Calls to a dedicated thread allocate.
+    if *world.config().progress.mode.get() == Mode::Inline {
+        in_place(world)?;
+    }
     world.barrier()
+}
+
+/// Messages of 1 MiB that are handed over in place, one each way.
+fn in_place(world: &World) -> Result<(), Error> {
+    let other = 1 - world.rank();
+    for sender in 0..2 {
+        if world.rank() == sender {
+            let mut lent = world.lend(1 << 20)?;
+            lent[0] = 7;
+            lent.send(other, 6)?;
+        } else {
+            let received = world.recv_in_place(other, 6)?;
+            assert_eq!(received.bytes().read(0), Some([7]));
+        }
+    }
+    Ok(())
 }
 
 /// One round of one-sided operations of every kind, on the other rank's window and on our own.

@@ -24,7 +24,8 @@ fn child() {
     let mut buffer = [0; 8];
     let region = world.region(64).unwrap();
     let windows = world.windows(region.whole(), WindowAccess::ALL).unwrap();
-    // A message each way; then a put, a get and an addition, which the other rank does while it waits.
+    // A message each way, and one of 1 MiB in place; then a put, a get and an addition, which the other rank
+    // does while it waits.
     let mut exchange = |go_on: u8| -> u8 {
         if world.rank() == 0 {
             let target = windows.of(other);
@@ -33,9 +34,13 @@ fn child() {
             world.fetch_accumulate(target, 8, Arithmetic::Sum, 1u64).unwrap();
             world.send(other, 1, &[go_on; 8]).unwrap();
             world.recv(other, 1, &mut buffer).unwrap();
+            world.lend(1 << 20).unwrap().send(other, 2).unwrap();
+            drop(world.recv_in_place(other, 2).unwrap());
         } else {
             world.recv(other, 1, &mut buffer).unwrap();
             world.send(other, 1, &buffer).unwrap();
+            drop(world.recv_in_place(other, 2).unwrap());
+            world.lend(1 << 20).unwrap().send(other, 2).unwrap();
         }
         buffer[0]
     };

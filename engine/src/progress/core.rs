@@ -240,11 +240,25 @@ impl Core {
         if let Some(status) = self.probe(envelope) {
             return Some(Ok(status));
         }
+        self.lost(envelope).map(Err)
+    }
+
+    /// Returns the error of a receive when no message can arrive any more.
+    #[inline]
+    fn lost(&mut self, envelope: Envelope) -> Option<Error> {
         let pml::Source::Rank(rank) = envelope.source() else {
             return None;
         };
         let reason = self.pml.lost(rank)?;
-        Some(Err(self.explained(pml::PmlError::PeerLost { rank, reason })))
+        Some(self.explained(pml::PmlError::PeerLost { rank, reason }))
+    }
+
+    /// Takes a matching message out of matching, or returns the error when none can arrive any more.
+    pub(crate) fn claim_or_lost(&mut self, envelope: Envelope) -> Option<Result<Claimed, Error>> {
+        match self.claim(envelope) {
+            Some(claimed) => Some(Ok(claimed)),
+            None => self.lost(envelope).map(Err),
+        }
     }
 
     /// Takes a matching message out of matching.

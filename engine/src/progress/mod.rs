@@ -23,7 +23,8 @@ use doorbell_fabric::memory::{ConstLoan, MutLoan, RegionSlice};
 use doorbell_job::error::{Awaited, Error, Waiting};
 use doorbell_job::types::{Source, Status, Tag};
 use doorbell_pml::{
-    self as pml, AtOnce, MessageId, Payload, Rank, RecvArgs, RequestId, SendArgs, SendMode, Sent, Target,
+    self as pml, AtOnce, Claimed, MessageId, Payload, Rank, RecvArgs, RequestId, SendArgs, SendMode, Sent,
+    Target,
 };
 
 pub use self::completions::Completion;
@@ -333,7 +334,10 @@ impl Engine {
         envelope: Envelope,
         payload: Payload,
     ) -> Result<Option<RequestToken>, Error> {
-        let args = envelope.send(payload);
+        self.send_args(envelope.send(payload))
+    }
+
+    fn send_args(&self, args: SendArgs) -> Result<Option<RequestToken>, Error> {
         match self {
             Self::Inline(core) => {
                 let mut core = core.hold()?;
@@ -349,6 +353,42 @@ impl Engine {
                 .start_request(|slot| Command::SendOther(slot, Box::new(args)))
                 .map(Some),
         }
+    }
+
+    /// Starts a send of lent memory.
+    pub(crate) fn send_lent(
+        &self,
+        envelope: Envelope,
+        slice: RegionSlice,
+    ) -> Result<Option<RequestToken>, Error> {
+        let args = envelope.send(Payload::Region(slice));
+        self.send_args(SendArgs {
+            mode: SendMode::Lent,
+            ..args
+        })
+    }
+
+    /// Waits until a send needs no further call of this rank: it has ended, or its receiver has only to read
+    /// what was announced to it. A dedicated thread pushes it on without the caller.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`].
+    pub(crate) fn hand_to_peer(
+        &self,
+        token: RequestToken,
+        limit: Duration,
+        what: &dyn Fn() -> Awaited,
+        notice: &mut dyn FnMut(&Waiting),
+    ) -> Result<(), Error> {
+        let Self::Inline(core) = self else {
+            return Ok(());
+        };
+        let mut core = core.hold()?;
+        let id = RequestId::from_bits(token.0);
+        core.now_and_then();
+        core.wait(limit, what, notice, |core| {
+            core.pml.is_left_to_peer(id).then_some(())
+        })
     }
 
     /// Starts a receive into a region.
@@ -505,6 +545,33 @@ impl Engine {
                 }
                 found
             }
+        }
+    }
+
+    /// Waits until a matching message has arrived, and takes it out of matching.
+    ///
+    /// # Errors
+    /// Those of [`Engine::probe`].
+    pub(crate) fn claim(
+        &self,
+        envelope: Envelope,
+        limit: Duration,
+        notice: &mut dyn FnMut(&Waiting),
+    ) -> Result<Claimed, Error> {
+        match self {
+            Self::Inline(core) => {
+                let mut core = core.hold()?;
+                let what = || envelope.awaited_receive();
+                core.wait(limit, what, notice, |core| core.claim_or_lost(envelope))?
+            }
+            Self::Dedicated(_) => loop {
+                // Only this thread receives, so the message that the probe found is still there; the loop
+                // covers the case that it is not.
+                self.probe(envelope, limit, notice)?;
+                if let Some(claimed) = self.call(move |core| core.claim(envelope))? {
+                    return Ok(claimed);
+                }
+            },
         }
     }
 

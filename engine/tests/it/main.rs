@@ -11,6 +11,7 @@ mod examples;
 mod faults;
 mod killed;
 mod leaving;
+mod lend;
 mod lengths;
 mod local;
 mod portals;

@@ -42,12 +42,12 @@ const TABLES: &[Table] = &[
             &["handle"],
             // the owner of rails and PML, and the requests that it has open
             &["progress"],
-            &["ledger"],
+            &["ledger", "pieces"],
             &["world"],
             &["build", "raw", "request", "window"],
             // borrowed memory
             &["scope"],
-            &["collect", "message"],
+            &["collect", "lend", "message"],
             &["control", "within"],
             &["one_sided", "spawn", "tagged"],
             // the three handles
