@@ -1,6 +1,6 @@
-//! Hands messages to the other rank and back without a copy, and prints what that takes: `doorbell run -n 2 --
-//! target/release/examples/in_place`, with lengths in bytes if others than 4 KiB, 1 MiB and 64 MiB are wanted.
-//! With `copy` in front of them, both ranks send out of a buffer and receive into one instead.
+//! Hands messages to the other rank and back without a copy, and prints what that takes: `doorbell run -n 2
+//! -- target/release/examples/in_place`, with lengths in bytes if others than 4 KiB, 1 MiB and 64 MiB are
+//! wanted. With `copy` in front of them, both ranks send out of a buffer and receive into one instead.
 //!
 //! Each rank writes the first byte of a message before it sends it, and reads it when it has come.
 

@@ -155,7 +155,7 @@ impl InPlace<'_> {
         matches!(self.memory, Memory::Sender(..))
     }
 
-    /// The bytes.
+    /// Returns the bytes, in either case.
     #[inline]
     pub fn bytes(&self) -> SharedBytes<'_> {
         match &self.memory {
@@ -250,8 +250,8 @@ impl World {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Full`] when all pieces are out: make progress, or raise `lend.pieces`. The system's error when
-    /// memory runs out.
+    /// [`Error::Full`] when all pieces are out: make progress, or raise `lend.pieces`. The system's error
+    /// when memory runs out.
     pub fn lend(&self, length: usize) -> Result<Lent<'_>, Error> {
         self.here()?;
         let piece = self.pieces().lend(self.engine(), length)?;

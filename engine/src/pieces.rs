@@ -1,8 +1,8 @@
 //! The pieces of lent memory of a world: a bounded pool, and those that receivers have.
 //!
 //! ```text
-//!   free ──► in the owner's hands (`Lent`) ──► sent ──► free        its receiver has released it, or has a copy
-//!                                                └────► abandoned   its receiver was lost, and may still read it
+//!   free ──► in the owner's hands (`Lent`) ──► sent ──► free       its receiver released it, or has a copy
+//!                                                └────► abandoned  its receiver was lost, may still read it
 //! ```
 //!
 //! An abandoned piece is not used again: the pool lets it go, and makes another one in its place. Its memory

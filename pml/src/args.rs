@@ -60,8 +60,8 @@ pub enum SendMode {
     /// `inject_limit` bytes.
     Buffered,
     /// As in standard mode, where the memory is kept for its receiver to read where it lies
-    /// ([`Pml::take_in_place`](crate::Pml::take_in_place)): then when that has released it. So it is announced
-    /// to a peer of this host, however short, unless a copy takes less than that.
+    /// ([`Pml::take_in_place`](crate::Pml::take_in_place)): then when that has released it. So it is
+    /// announced to a peer of this host, however short, unless a copy takes less than that.
     Lent,
 }
 

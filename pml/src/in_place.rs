@@ -1,7 +1,7 @@
 //! Messages that their receiver reads where the sender has them: no byte is copied.
 //!
 //! ```text
-//!   sender ── RGET, exposed memory ──►  receiver takes the message: its rail maps the memory (`Message::view`)
+//!   sender ── RGET, exposed memory ──►  receiver takes the message: its rail maps it (`Message::view`)
 //!                                       its owner reads, and releases it
 //!         ◄── FIN ───────────────────
 //! ```
@@ -54,8 +54,8 @@ impl<M: Message> Pml<M> {
 }
 
 impl Core {
-    /// The memory of a message that may be read in place: all of it was announced, by a peer that is not lost,
-    /// in no restart, and without a checksum, which only a copy is compared with.
+    /// The memory of a message that may be read in place: all of it was announced, by a peer that is not
+    /// lost, in no restart, and without a checksum, which only a copy is compared with.
     fn viewable(&self, envelope: &Envelope) -> Option<Remote> {
         let remote = envelope.remote.filter(|_| envelope.kind == kind::RGET)?;
         let whole = remote.length.get() == envelope.length;

@@ -244,8 +244,8 @@ impl Leases {
         stands(&self.words, memory, whom)
     }
 
-    /// Peers with leases granted to them alone, which may be reading at present. Leases of pieces do not count:
-    /// they last for as long as their holders want, and are not copied as a rule.
+    /// Peers with leases granted to them alone, which may be reading at present. Leases of pieces do not
+    /// count: they last for as long as their holders want, and are not copied as a rule.
     #[inline]
     pub(crate) fn borrowers(&self) -> &[(PeerIndex, u32)] {
         &self.borrowers

@@ -135,7 +135,7 @@ fn any_source_and_any_tag_match_posted_before_or_after() {
                 assert_eq!(received.status().tag, 7 + u64::from(source), "{round}");
                 assert!(received.bytes().to_vec() == pattern(source, LONG));
             }
-            // One that has arrived when it is asked for.
+            // One that has arrived before the call.
             world.barrier().unwrap();
             world.probe(2, 20).unwrap();
             let received = world.recv_in_place(Source::Any, 20).unwrap();

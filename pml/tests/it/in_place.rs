@@ -1,5 +1,5 @@
-//! Messages that are read where their senders have them, on a virtual clock: the release, rails that break, and
-//! peers that are lost, meanwhile.
+//! Messages that are read where their senders have them, on a virtual clock: the release, rails that break,
+//! and peers that are lost, meanwhile.
 
 use std::time::Duration;
 
