@@ -220,9 +220,10 @@ impl Requests {
         (0..self.slots.len() as u32).map(RequestIndex)
     }
 
-    /// Those that have not been freed.
+    /// Those that have not been freed. It looks no further than the last of them.
     pub(crate) fn each_live(&self) -> impl Iterator<Item = &Slot> {
-        self.slots.iter().filter(|slot| slot.state() != State::Free)
+        let live = self.slots.iter().filter(|slot| slot.state() != State::Free);
+        live.take(self.live as usize)
     }
 
     /// Requests that have not been freed.
