@@ -12,7 +12,7 @@ use crate::wire;
 /// The shortest message of lent memory that is announced to a peer of this host: below it a copy takes less.
 const LENT_FROM: u64 = 4096;
 
-/// A length as a path keeps it: the longest that it can say for those beyond.
+/// A length as a path stores it; the longest of these for those beyond.
 fn narrow(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }
