@@ -12,7 +12,7 @@ use super::layout::Places;
 use crate::source::{From, GRH};
 use crate::sys::{DatagramPair, Wc, numbers};
 
-/// Completions that are taken off a queue at a time, and receives that are posted together.
+/// Completions that are taken off a queue at a time, and receives that are posted together at most.
 const BATCH: usize = 16;
 
 /// What the receiving half counts.
@@ -37,8 +37,9 @@ pub(super) struct Queue {
     spare: SpareChunks,
     /// Which buffers the device has.
     posted: Vec<bool>,
-    /// Buffers that go back to it.
+    /// Buffers that go back to it, `batch` of them together while frames come.
     back: Vec<(u64, usize)>,
+    batch: usize,
 }
 
 impl Queue {
@@ -53,6 +54,8 @@ impl Queue {
             back: (0..receives)
                 .map(|number| (number.into(), places.buffer(number)))
                 .collect(),
+            // The device keeps most of a short queue while they wait.
+            batch: BATCH.min(places.receives / 4).max(1),
         }
     }
 
@@ -210,7 +213,7 @@ impl Receive for UdRx {
         }
         let queue = &mut self.queues[at];
         let nothing_came = !queue.inbox.has_more();
-        if queue.back.len() >= BATCH || nothing_came && !queue.back.is_empty() {
+        if queue.back.len() >= queue.batch || nothing_came && !queue.back.is_empty() {
             let is_off = self.is_off || self.is_broken;
             if is_off {
                 for (number, _) in queue.back.drain(..) {
