@@ -53,11 +53,21 @@ impl XdpRaw {
     /// length is another one than last time. Returns whether there was room.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) -> bool {
+        self.put_run(bytes, 1) == 1
+    }
+
+    /// Sends `bytes` in each of `count` packets, with one doorbell, as [`put`](Self::put) sends one. Returns
+    /// how many there was room for.
+    #[inline]
+    pub fn put_run(&mut self, bytes: &[u8], count: usize) -> usize {
+        if bytes.len() > self.longest() {
+            return 0;
+        }
         if self.frame != bytes.len() {
             self.rail.tx.packet(self.peer, bytes, &mut self.packet);
             self.frame = bytes.len();
         }
-        bytes.len() <= self.longest() && self.rail.tx.send_packet(&self.packet)
+        self.rail.tx.send_packets(&self.packet, count)
     }
 
     /// Copies what the next packet brought, as a receive of a socket does; returns how many bytes it has

@@ -320,19 +320,26 @@ impl XdpTx {
         }
     }
 
-    /// Sends a packet as it is; returns whether there was room.
+    /// Sends a packet as it is, `count` times; returns how many there was room for.
     #[inline]
-    pub(crate) fn send_packet(&mut self, packet: &[u8]) -> bool {
+    pub(crate) fn send_packets(&mut self, packet: &[u8], count: usize) -> usize {
         self.reap();
-        let Some(number) = self.free.pop() else {
+        let mut posted = 0;
+        while posted < count {
+            let Some(number) = self.free.pop() else { break };
+            let place = number as usize * self.chunk;
+            let length = self.memory.write(place, &packet[..packet.len().min(self.chunk)]);
+            if !self.push(number, length, Lent::End(0)) {
+                break;
+            }
+            posted += 1;
+        }
+        self.outstanding[0] += posted as u64;
+        if posted > 0 {
+            self.doorbell();
+        } else {
             self.flush();
-            return false;
-        };
-        let place = number as usize * self.chunk;
-        let length = self.memory.write(place, &packet[..packet.len().min(self.chunk)]);
-        let posted = self.push(number, length, Lent::End(0));
-        self.outstanding[0] += u64::from(posted);
-        self.doorbell();
+        }
         posted
     }
 

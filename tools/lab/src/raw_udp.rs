@@ -17,7 +17,9 @@ use doorbell_tools::exits;
 use doorbell_tools::{console, report_files};
 use serde::Serialize;
 
-use crate::probes::{Answered, raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_socket, raw_xdp_queues};
+use crate::probes::{
+    Answered, Burst, raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_socket, raw_xdp_queues,
+};
 
 /// Measure what the sockets below a udp or xdp rail take by themselves
 #[derive(Debug, Args)]
@@ -27,7 +29,8 @@ takes is reported as a multiple of this. Start the side with `--answer` first; i
 after the last datagram; with status 5 when none came. It accepts datagrams of the given address only, has no key, and sends back what it receives.\n\n", exits!(), "\
 Examples:\n  doorbell-lab raw-udp --from 10.0.0.1:7118 --to 10.0.0.2:7118 --answer\n  \
 doorbell-lab raw-udp --from 10.0.0.2:7118 --to 10.0.0.1:7118 --sizes 8,64 --seconds 1\n  \
-doorbell-lab raw-udp --from 10.0.0.1:7118 --to 10.0.0.2:7118 --answer --xdp"))]
+doorbell-lab raw-udp --from 10.0.0.1:7118 --to 10.0.0.2:7118 --answer --xdp\n  \
+doorbell-lab raw-udp --from 10.0.0.2:7118 --to 10.0.0.1:7118 --xdp --sizes 1450 --frames 45   # some 64 KiB"))]
 pub(crate) struct RawUdpArgs {
     /// The address and port of this side
     #[arg(long, value_name = "ADDR:PORT")]
@@ -41,6 +44,11 @@ pub(crate) struct RawUdpArgs {
     /// Over the queues of the interface, past the kernel (AF_XDP), instead of a socket; both sides alike
     #[arg(long)]
     pub(crate) xdp: bool,
+    /// Datagrams that go one way before as many come back, with one doorbell: what a message of so many frames
+    /// takes past the kernel; both sides alike
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "xdp",
+          value_parser = clap::value_parser!(u32).range(1..=MOST_FRAMES))]
+    pub(crate) frames: u32,
     /// Sizes of the datagrams [default: 8,64]
     #[arg(long, value_name = "LIST", value_delimiter = ',', allow_hyphen_values = true)]
     pub(crate) sizes: Vec<Size>,
@@ -55,8 +63,10 @@ pub(crate) struct RawUdpArgs {
     pub(crate) json: Option<PathBuf>,
 }
 
+/// The most datagrams that go one way: 1 MiB in the frames of an Ethernet.
+const MOST_FRAMES: i64 = 1024;
 /// The name and version of the JSON.
-const SCHEMA: &str = "doorbell.raw-udp/1";
+const SCHEMA: &str = "doorbell.raw-udp/2";
 /// Sizes when none are named.
 const SIZES: [usize; 2] = [8, 64];
 
@@ -69,8 +79,11 @@ struct Report {
 
 #[derive(Serialize)]
 struct Row {
+    /// Of each datagram.
     bytes: usize,
-    /// Over rounds of 1,000 exchanges.
+    /// Datagrams of one direction.
+    frames: u32,
+    /// Over rounds of 1,000 datagrams.
     half_rtt_ns: Spread,
 }
 
@@ -94,7 +107,7 @@ pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
     };
     if args.answer {
         console::print(&format!("answering {} on {}\n", args.to, args.from))?;
-        if raw_udp_answer(&mut line)? == Answered::Silent {
+        if raw_udp_answer(&mut line, args.frames)? == Answered::Silent {
             console::print(&format!("{} fell silent without a last datagram\n", args.to))?;
         }
         return Ok(Exit::Done.into());
@@ -120,9 +133,14 @@ pub(crate) fn raw_udp(args: &RawUdpArgs) -> Result<ExitCode, ToolError> {
     for size in sizes {
         steps.begin(&size.to_string());
         let bytes = size.bytes();
+        let burst = Burst {
+            bytes,
+            frames: args.frames,
+        };
         report.results.push(Row {
             bytes,
-            half_rtt_ns: raw_udp_ask(&mut line, &clock, bytes, args.seconds)?,
+            frames: args.frames,
+            half_rtt_ns: raw_udp_ask(&mut line, &clock, burst, args.seconds)?,
         });
     }
     console::pass("");
@@ -190,5 +208,5 @@ fn table(report: &Report) -> String {
         }
         text.push('\n');
     }
-    text + "\nhalf round trips in µs, over rounds of 1,000 exchanges\n"
+    text + "\nhalf round trips in µs, over rounds of 1,000 datagrams\n"
 }

@@ -24,7 +24,7 @@ pub(crate) use local::{pml_nanos, ring_ratios};
 pub(crate) use matching::{Asked, Queue, matching_nanos, matching_ratio};
 pub(crate) use overlap::{Computation, Overlap, overlap, overlap_serve, overlap_share};
 pub(crate) use raw_udp::{
-    Answered, raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_nanos, raw_udp_socket, raw_xdp_queues,
+    Answered, Burst, raw_udp_answer, raw_udp_ask, raw_udp_end, raw_udp_nanos, raw_udp_socket, raw_xdp_queues,
 };
 pub(crate) use stack::{Way, among, stack_nanos};
 pub(crate) use threads::hand_over;

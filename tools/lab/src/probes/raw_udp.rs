@@ -22,7 +22,7 @@ use doorbell_xdp::{Family, Mode, XdpConfig, XdpRail, XdpRaw};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-/// Exchanges per look at the clock.
+/// Datagrams of one direction per look at the clock.
 const ROUND: u32 = 1_000;
 /// Rounds; the first is the warm-up.
 const ROUNDS: u32 = 9;
@@ -53,17 +53,27 @@ pub(crate) fn raw_udp_nanos(clock: &Clock, cores: [usize; 2], bytes: usize) -> R
     let clock = *clock;
     let asking = std::thread::spawn(move || {
         let enough = |rounds, _| rounds == ROUNDS;
-        let halves = pin::bind(cores[0]).and_then(|()| ask(&mut near, &clock, bytes, &told, enough));
+        let burst = Burst { bytes, frames: 1 };
+        let halves = pin::bind(cores[0]).and_then(|()| ask(&mut near, &clock, burst, &told, enough));
         told.store(true, Ordering::Release);
         halves
     });
-    let answering = std::thread::spawn(move || pin::bind(cores[1]).and_then(|()| answer(&mut far, &over)));
+    let answering = std::thread::spawn(move || pin::bind(cores[1]).and_then(|()| answer(&mut far, 1, &over)));
     let halves = asking.join().map_err(|_| panicked())?;
     // The error of the side that sends first is the more precise one.
     let answered = answering.join().map_err(|_| panicked())?;
     let halves = halves?;
     answered?;
     mean(&halves).ok_or_else(panicked)
+}
+
+/// What crosses in one direction before the other one has its turn.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Burst {
+    /// Bytes of each datagram.
+    pub(crate) bytes: usize,
+    /// Datagrams, at least one.
+    pub(crate) frames: u32,
 }
 
 /// What datagrams go over.
@@ -138,19 +148,19 @@ pub(crate) fn raw_xdp_queues(
     Ok(Line::Queues(Box::new(XdpRaw::new(rail, peer))))
 }
 
-/// Runs the side that sends first between two processes: half round trips of `bytes` bytes in nanoseconds,
-/// over rounds of 1,000 exchanges for about `seconds`. At its end it notifies the other side.
+/// Runs the side that sends first between two processes: half round trips of a burst in nanoseconds, over
+/// rounds of 1,000 datagrams for about `seconds`. At its end it notifies the other side.
 ///
 /// # Errors
 /// When the other side does not answer, or the system refuses something.
 pub(crate) fn raw_udp_ask(
     line: &mut Line,
     clock: &Clock,
-    bytes: usize,
+    burst: Burst,
     seconds: f64,
 ) -> Result<Spread, BenchError> {
     let enough = |rounds, nanos| rounds > 1 && nanos > seconds * 1e9;
-    let halves = ask(line, clock, bytes, &AtomicBool::new(false), enough)?;
+    let halves = ask(line, clock, burst, &AtomicBool::new(false), enough)?;
     Ok(Spread::of(&halves))
 }
 
@@ -160,7 +170,7 @@ pub(crate) fn raw_udp_ask(
 /// When the system refuses to send.
 pub(crate) fn raw_udp_end(line: &mut Line) -> Result<(), BenchError> {
     // It may have received the first one, and be gone.
-    (0..FAREWELLS).try_for_each(|_| put(line, &[]))
+    (0..FAREWELLS).try_for_each(|_| put(line, &[], 1))
 }
 
 /// How the answering side ended.
@@ -172,12 +182,13 @@ pub(crate) enum Answered {
     Silent,
 }
 
-/// The answering side: every datagram goes back as it is, until an empty one, or none for some seconds.
+/// The answering side: when as many datagrams as a burst has have come, as many go back as the last one is,
+/// until an empty one, or none for some seconds.
 ///
 /// # Errors
 /// [`BenchError::NoRequest`] when none came at all; when the system refuses something.
-pub(crate) fn raw_udp_answer(line: &mut Line) -> Result<Answered, BenchError> {
-    match answer(line, &AtomicBool::new(false))? {
+pub(crate) fn raw_udp_answer(line: &mut Line, frames: u32) -> Result<Answered, BenchError> {
+    match answer(line, frames, &AtomicBool::new(false))? {
         (_, Some(_)) => Ok(Answered::Whole),
         (1.., None) => Ok(Answered::Silent),
         (0, None) => Err(BenchError::NoRequest {
@@ -200,25 +211,28 @@ fn pair() -> io::Result<(UdpSocket, UdpSocket)> {
 fn ask(
     line: &mut Line,
     clock: &Clock,
-    bytes: usize,
+    Burst { bytes, frames }: Burst,
     over: &AtomicBool,
     enough: impl Fn(u32, f64) -> bool,
 ) -> Result<Vec<f64>, BenchError> {
     let (out, mut into) = (vec![7; bytes], vec![0; bytes]);
     let (mut halves, mut rounds, mut all) = (Vec::new(), 0, 0.0);
+    let exchanges = (ROUND / frames).max(1);
     while !enough(rounds, all) {
         let start = clock.ticks();
-        for _ in 0..ROUND {
-            put(line, &out)?;
-            if take(line, &mut into, over)?.is_none() {
-                return Err(BenchError::Silent {
-                    what: "the raw UDP ping-pong",
-                });
+        for _ in 0..exchanges {
+            put(line, &out, frames)?;
+            for _ in 0..frames {
+                if take(line, &mut into, over)?.is_none() {
+                    return Err(BenchError::Silent {
+                        what: "the raw UDP ping-pong",
+                    });
+                }
             }
         }
         let nanos = clock.ticks_to_nanos_f64(clock.ticks().saturating_sub(start));
         if rounds > 0 {
-            halves.push(nanos / f64::from(2 * ROUND));
+            halves.push(nanos / f64::from(2 * exchanges));
         }
         rounds += 1;
         all += nanos;
@@ -227,32 +241,50 @@ fn ask(
 }
 
 /// Returns how many were answered, and the length of the one that ended it, if one did.
-fn answer(line: &mut Line, over: &AtomicBool) -> Result<(u64, Option<usize>), BenchError> {
+fn answer(line: &mut Line, frames: u32, over: &AtomicBool) -> Result<(u64, Option<usize>), BenchError> {
     let mut buffer = vec![0; LONGEST];
     let mut answered = 0;
+    let mut come = 0;
     loop {
         match take(line, &mut buffer, over)? {
-            Some(length @ 1..) => put(line, &buffer[..length])?,
+            Some(length @ 1..) => {
+                come += 1;
+                if come == frames {
+                    put(line, &buffer[..length], frames)?;
+                    come = 0;
+                }
+            }
             end => return Ok((answered, end)),
         }
         answered += 1;
     }
 }
 
+/// Sends a datagram so many times.
 #[inline]
-fn put(line: &mut Line, out: &[u8]) -> Result<(), BenchError> {
+fn put(line: &mut Line, out: &[u8], frames: u32) -> Result<(), BenchError> {
     match line {
-        Line::Socket(socket) => match send(socket, out, SendFlags::empty()) {
-            // A refusal is of an earlier one: the other end was not there yet.
-            Ok(_) | Err(Errno::CONNREFUSED) => Ok(()),
-            Err(error) => Err(failed("send", &error.into())),
-        },
-        // Without room it is lost, as any datagram may be; with one at a time there always is.
+        Line::Socket(socket) => {
+            for _ in 0..frames {
+                match send(&*socket, out, SendFlags::empty()) {
+                    // A refusal is of an earlier one: the other end was not there yet.
+                    Ok(_) | Err(Errno::CONNREFUSED) => {}
+                    Err(error) => return Err(failed("send", &error.into())),
+                }
+            }
+        }
         Line::Queues(raw) => {
-            raw.put(out);
-            Ok(())
+            let mut left = frames as usize;
+            // The kernel makes room within some of our calls. What finds none is lost, as any datagram may be.
+            for _ in 0..LOOKS {
+                left -= raw.put_run(out, left);
+                if left == 0 {
+                    break;
+                }
+            }
         }
     }
+    Ok(())
 }
 
 /// One look: the length of a datagram, if one is there.
@@ -323,9 +355,10 @@ mod tests {
     fn two_processes_exchange_and_the_one_that_answers_learns_of_the_end() {
         let (near, far) = pair().unwrap();
         let (mut near, mut far) = (Line::Socket(near), Line::Socket(far));
-        let answering = std::thread::spawn(move || raw_udp_answer(&mut far));
+        let answering = std::thread::spawn(move || raw_udp_answer(&mut far, 3));
         for bytes in [8, 64] {
-            let halves = raw_udp_ask(&mut near, &Clock::start(), bytes, 0.01).unwrap();
+            let burst = Burst { bytes, frames: 3 };
+            let halves = raw_udp_ask(&mut near, &Clock::start(), burst, 0.01).unwrap();
             assert!(
                 halves.min.unwrap() > 100.0 && halves.max.unwrap() < 100e6,
                 "{halves:?}"
@@ -341,10 +374,10 @@ mod tests {
     fn one_without_requests_or_a_goodbye_reports_it() {
         let (near, far) = pair().unwrap();
         let mut far = Line::Socket(far);
-        let alone = std::thread::spawn(move || raw_udp_answer(&mut far).map(drop).unwrap_err());
+        let alone = std::thread::spawn(move || raw_udp_answer(&mut far, 1).map(drop).unwrap_err());
         let (asking, left) = pair().unwrap();
         let mut left = Line::Socket(left);
-        let left = std::thread::spawn(move || raw_udp_answer(&mut left).unwrap());
+        let left = std::thread::spawn(move || raw_udp_answer(&mut left, 1).unwrap());
         send(&asking, b"x", SendFlags::empty()).unwrap();
         assert_eq!(left.join().unwrap(), Answered::Silent);
         assert!(matches!(alone.join().unwrap(), BenchError::NoRequest { .. }));
