@@ -160,7 +160,7 @@ fn choose(plan: Vec<Step>, only: &[String]) -> Result<Vec<Step>, Error> {
 }
 
 /// Minutes that a whole run may take by default.
-const LIMIT: u64 = 60;
+const LIMIT: u64 = 85;
 
 /// Steps that run beside those that follow them: the machines of the one have one processor each, and the
 /// other takes its minute however much of the processors it gets.

@@ -256,7 +256,7 @@ pub(super) fn plan(workspace: &Workspace, whole: bool, all: bool) -> Result<Vec<
             "test",
             "unit, integration and documentation tests",
             false,
-            minutes(40),
+            minutes(55),
             test(workspace, &packages),
         ),
         Step {
