@@ -39,7 +39,7 @@ fn until(world: &World, what: &str, is_so: impl Fn(LentCounts) -> bool) {
 fn messages_of_all_lengths_are_received_in_place() {
     in_both_modes(2, |world| {
         let other = 1 - world.rank();
-        for (round, length) in (0u64..).zip([0, 1, 8, 4095, 4096, 5000, 65_536, LONG, LONG + 1]) {
+        for (round, length) in (0u64..).zip([0, 1, 8, 4095, 4096, 8191, 8192, 9000, 65_536, LONG, LONG + 1]) {
             let check = || {
                 let received = world.recv_in_place(other, round).unwrap();
                 let status = received.status();
@@ -162,7 +162,7 @@ fn any_source_and_any_tag_match_posted_before_or_after() {
 fn every_send_is_received_by_either_receive() {
     in_both_modes(2, |world| {
         let (other, rank) = (1 - world.rank(), world.rank());
-        for (round, length) in (0u64..).zip([0, 8, 5000, 65_536, LONG]) {
+        for (round, length) in (0u64..).zip([0, 8, 9000, 65_536, LONG]) {
             let tag = 10 * round;
             let mut into = vec![0; length];
             if rank == 0 {
@@ -188,7 +188,7 @@ fn every_send_is_received_by_either_receive() {
 #[test]
 fn messages_to_oneself_are_received_in_place() {
     in_both_modes(1, |world| {
-        for length in [8, 5000, LONG] {
+        for length in [8, 9000, LONG] {
             send(&world, 0, 1, &pattern(1, length));
             let received = world.recv_in_place(0, 1).unwrap();
             assert!(received.bytes().to_vec() == pattern(1, length));
@@ -257,7 +257,7 @@ fn over_udp_it_is_an_ordinary_message() {
         config.set("rails.list", "udp:lo").unwrap();
         config.set("udp.port", "0").unwrap();
         job(2, &config, |world| {
-            for (tag, length) in (0u64..).zip([8, 5000, LONG]) {
+            for (tag, length) in (0u64..).zip([8, 9000, LONG]) {
                 if world.rank() == 0 {
                     send(&world, 1, tag, &pattern(1, length));
                 } else {
@@ -349,7 +349,7 @@ fn turns(world: &World) {
     let other = 1 - world.rank();
     let mut kept = std::collections::VecDeque::new();
     for round in 0..100u64 {
-        let length = [LONG, 70_000, 8, 4096][(round % 4) as usize];
+        let length = [LONG, 70_000, 8, 8192][(round % 4) as usize];
         if world.rank() == 0 {
             send(world, other, round, &pattern(round as u32, length));
         }
@@ -365,7 +365,7 @@ fn turns(world: &World) {
         if kept.len() > 5
             && let Some((round, oldest)) = kept.pop_front()
         {
-            let length = [LONG, 70_000, 8, 4096][(round % 4) as usize];
+            let length = [LONG, 70_000, 8, 8192][(round % 4) as usize];
             assert!(
                 oldest.bytes().to_vec() == pattern(round as u32, length),
                 "{round} later"

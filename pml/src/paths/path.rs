@@ -9,8 +9,9 @@ use crate::config::{PmlConfig, Protocol};
 use crate::rails::RailId;
 use crate::wire;
 
-/// The shortest message of lent memory that is announced to a peer of this host: below it a copy takes less.
-const LENT_FROM: u64 = 4096;
+/// The shortest message of lent memory that is announced to a peer of this host: below it a copy takes less,
+/// with cores far apart; near, a copy takes less up to some 16 KiB.
+const LENT_FROM: u64 = 8192;
 
 /// A length as a path stores it; the longest of these for those beyond.
 fn narrow(length: usize) -> u32 {

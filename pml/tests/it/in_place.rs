@@ -51,7 +51,7 @@ fn nothing_is_left(world: &mut World) {
 
 #[test]
 fn the_send_ends_when_the_message_is_released() {
-    for length in [4096, LONG] {
+    for length in [8192, LONG] {
         let mut world = World::new(2, host(), |_| ());
         let memory = filled(length, 1);
         let sent = lend(&mut world, &memory);
