@@ -44,7 +44,7 @@ pub(crate) struct RawUdpArgs {
     /// Over the queues of the interface, past the kernel (AF_XDP), instead of a socket; both sides alike
     #[arg(long)]
     pub(crate) xdp: bool,
-    /// Datagrams that go one way before as many come back, with one doorbell: what a message of so many frames
+    /// Datagrams that go one way before as many come back, with one doorbell: what a message of N frames
     /// takes past the kernel; both sides alike
     #[arg(long, value_name = "N", default_value_t = 1, requires = "xdp",
           value_parser = clap::value_parser!(u32).range(1..=MOST_FRAMES))]

@@ -260,7 +260,7 @@ fn answer(line: &mut Line, frames: u32, over: &AtomicBool) -> Result<(u64, Optio
     }
 }
 
-/// Sends a datagram so many times.
+/// Sends a datagram `frames` times.
 #[inline]
 fn put(line: &mut Line, out: &[u8], frames: u32) -> Result<(), BenchError> {
     match line {
@@ -275,7 +275,8 @@ fn put(line: &mut Line, out: &[u8], frames: u32) -> Result<(), BenchError> {
         }
         Line::Queues(raw) => {
             let mut left = frames as usize;
-            // The kernel makes room within some of our calls. What finds none is lost, as any datagram may be.
+            // The kernel makes room within some of our calls. What finds none is lost, as any datagram may
+            // be.
             for _ in 0..LOOKS {
                 left -= raw.put_run(out, left);
                 if left == 0 {
