@@ -114,7 +114,8 @@ fn measure(
     batches.sort_unstable();
     let at = |part: usize| batches[(batches.len() - 1) * part / 100].as_nanos() as f64 / 1e3;
     println!(
-        "{length:>9} bytes: half a round trip takes {:.3} us (10 %: {:.3}, 90 %: {:.3}, {} batches of {BATCH})",
+        "{length:>9} bytes: half a round trip takes {:.3} us (10 %: {:.3}, 90 %: {:.3}, {} batches of \
+         {BATCH})",
         at(50),
         at(10),
         at(90),

@@ -192,7 +192,8 @@ settings! {
     /// Memory that is handed over to receivers without a copy.
     lend: LendSection {
         pieces: u32 = 64, "DOORBELL_LEND_PIECES",
-            "Pieces of lent memory that a rank has at most: those it writes, those that receivers have, and spare ones.";
+            "Pieces of lent memory that a rank has at most: those it writes, those that receivers have, \
+             and spare ones.";
     }
     /// Injected faults: a test aid, never for production.
     fault: FaultSection {
