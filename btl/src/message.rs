@@ -215,6 +215,9 @@ impl Core {
                 shown += self.receive(rx, channel, budget - shown, sink);
             }
         }
+        if self.has_new_gap && shown < budget {
+            shown += self.look_for_missing(rx, budget - shown, sink);
+        }
         // If one channel uses the whole budget, the other one is next.
         let full = shown >= budget;
         self.polls.data_first = full && !self.polls.data_first;

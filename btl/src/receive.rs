@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::counters::Drop;
 use crate::peer::about;
 use crate::peers::NoPeer;
-use crate::recv_window::PARTS;
+use crate::recv_window::{PARTS, Order};
 use crate::seq::Seq;
 use crate::wire::{self, BASIC, Kind, MAC, Parsed, flag, parse};
 
@@ -53,6 +53,37 @@ impl Core {
             left -= n;
             self.clock.count_frames(n);
             if n < asked {
+                break;
+            }
+        }
+        shown
+    }
+
+    /// Something is missing before what has come on the data channel: looks for it on the priority channel,
+    /// everywhere. It may be there, where this pass has not looked; and a caller that has what it waited for
+    /// may not call again for long, while its peer waits to hear that all before it has come, too. Returns
+    /// how many messages were shown.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn look_for_missing<R: Receive, S: Arrivals>(
+        &mut self,
+        rx: &mut R,
+        budget: usize,
+        sink: &mut S,
+    ) -> usize {
+        self.has_new_gap = false;
+        rx.look_everywhere();
+        let mut shown = 0;
+        // As many polls as there may be frames: one may find no more than one.
+        for _ in 0..BATCH {
+            let n = rx.poll(Channel::Priority, (budget - shown).min(BATCH));
+            for i in 0..n {
+                if let Some(frame) = rx.frame(Channel::Priority, i) {
+                    shown += usize::from(self.on_frame(frame.bytes, sink));
+                }
+            }
+            self.clock.count_frames(n);
+            if n == 0 {
                 break;
             }
         }
@@ -249,9 +280,11 @@ impl Core {
             }
         };
         let state = &mut self.peers[peer];
-        state.recv.take(seq, &mut self.bitmaps);
+        let order = state.recv.take(seq, &mut self.bitmaps);
         state.recv.count(parsed.length > self.config.priority_limit);
-        let urgent = state.recv.has_gap() || parsed.flags & flag::URGENT != 0;
+        self.has_new_gap |= order == Order::NewGap;
+        // Also where a gap is closed: what was behind it may have been awaited.
+        let urgent = order != Order::Next || parsed.flags & flag::URGENT != 0;
         let part = parsed.kind == Kind::Chunk;
         self.owe_ack(peer, urgent, part, part && shown);
         if self.peers[peer].recv.has_bye() {

@@ -26,6 +26,17 @@ type Bits = [u64; WORDS];
 #[derive(Debug, Default)]
 pub(crate) struct Bitmaps(Vec<Box<Bits>>);
 
+/// Where a new segment stands among those that have arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Nothing is missing before it, and nothing was behind it.
+    Next,
+    /// Something is missing before it, and nothing was missing till now.
+    NewGap,
+    /// It came into a gap, or behind one.
+    Gap,
+}
+
 /// The receiving end of a connection.
 #[derive(Debug)]
 pub(crate) struct RecvWindow {
@@ -110,19 +121,23 @@ impl RecvWindow {
         self.duplicates
     }
 
-    /// A new segment, which [`RecvWindow::check`] has seen, is here.
+    /// A new segment, which [`RecvWindow::check`] has seen, is here. Returns where it stands.
     #[inline]
-    pub(crate) fn take(&mut self, seq: Seq, bitmaps: &mut Bitmaps) {
+    pub(crate) fn take(&mut self, seq: Seq, bitmaps: &mut Bitmaps) -> Order {
         if self.bits.is_none() && seq == self.next {
             self.next = seq.plus(1);
             self.end = self.next;
-            return;
+            return Order::Next;
         }
-        self.take_behind_a_gap(seq, bitmaps);
+        self.take_at_a_gap(seq, bitmaps)
     }
 
     #[cold]
-    fn take_behind_a_gap(&mut self, seq: Seq, bitmaps: &mut Bitmaps) {
+    fn take_at_a_gap(&mut self, seq: Seq, bitmaps: &mut Bitmaps) -> Order {
+        let order = match self.bits {
+            None => Order::NewGap,
+            Some(_) => Order::Gap,
+        };
         let bits = self
             .bits
             .get_or_insert_with(|| bitmaps.0.pop().unwrap_or_else(|| Box::new([0; WORDS])));
@@ -144,6 +159,7 @@ impl RecvWindow {
         {
             bitmaps.0.push(bits);
         }
+        order
     }
 
     /// Whether as many segments as `every` long ones have come since the last acknowledgement.
@@ -269,12 +285,13 @@ mod tests {
     fn a_whole_window_behind_one_gap_is_said() {
         let first = Seq(77);
         let (mut arrived, mut bitmaps) = (RecvWindow::new(first), Bitmaps::default());
-        (1..4096).for_each(|i| arrived.take(first.plus(i), &mut bitmaps));
+        assert_eq!(arrived.take(first.plus(1), &mut bitmaps), Order::NewGap);
+        (2..4096).for_each(|i| assert_eq!(arrived.take(first.plus(i), &mut bitmaps), Order::Gap));
         let mut bitmap = [0; 512];
         assert_eq!(arrived.write_bitmap(&mut bitmap), 512);
         assert_eq!(bitmap[0], 0xfe);
         assert!(bitmap[1..].iter().all(|&byte| byte == 0xff));
-        arrived.take(first, &mut bitmaps);
+        assert_eq!(arrived.take(first, &mut bitmaps), Order::Gap, "it closes it");
         assert!(!arrived.has_gap() && arrived.ack() == first.plus(4095) && bitmaps.0.len() == 1);
         assert!(
             bitmaps.0[0].iter().all(|&word| word == 0),

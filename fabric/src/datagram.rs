@@ -196,6 +196,10 @@ pub trait Receive {
     /// many.
     fn poll(&mut self, channel: Channel, budget: usize) -> usize;
 
+    /// Has the next polls look at everything that a frame may be in, also at what had none for long. By
+    /// default without effect, for rails whose polls look at everything.
+    fn look_everywhere(&mut self) {}
+
     /// The `i`th frame of the last poll of `channel`; `None` beyond its count or when it was kept.
     fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>>;
 

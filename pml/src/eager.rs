@@ -274,6 +274,7 @@ impl<M: Message> Pml<M> {
             match self.launch(rank, id) {
                 Launch::Complete if marks & mark::DELIVERED != 0 => {
                     self.core.await_hand_over(id.index());
+                    self.mark_hand_overs(rank);
                     return Ok(Sent::Pending(id));
                 }
                 Launch::Complete => {

@@ -148,6 +148,16 @@ impl<M: Message> Pml<M> {
         peer.paths.is_empty() || peer.paths.iter().any(is_far)
     }
 
+    /// Marks a send that has left just now: what leaves for its peer after it, such as a probe of ours, is
+    /// none of what it waits for.
+    pub(crate) fn mark_hand_overs(&mut self, rank: Rank) {
+        let mut hand_overs = std::mem::take(&mut self.core.hand_overs);
+        if let Some(queue) = hand_overs.queue(rank) {
+            self.mark(queue);
+        }
+        self.core.hand_overs = hand_overs;
+    }
+
     /// Ends the sends that are with their peers. Returns how many.
     #[cold]
     #[inline(never)]

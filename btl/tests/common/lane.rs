@@ -149,6 +149,8 @@ pub struct Tx {
 /// Frames are shown where they lie; the ring is read again only by the next poll.
 pub struct Rx {
     pub rings: Rings,
+    /// No poll looks at a channel before all are to look everywhere.
+    quiet: [bool; 2],
     shown: [Vec<Slot>; 2],
     count: [usize; 2],
     steps: Steps,
@@ -176,6 +178,7 @@ impl Lane {
             },
             rx: Rx {
                 rings: back,
+                quiet: [false; 2],
                 shown: [shown(), shown()],
                 count: [0; 2],
                 steps,
@@ -211,6 +214,11 @@ impl Lane {
     /// The steps since the last call, from the first call on.
     pub fn steps(&self) -> Vec<Step> {
         self.tx.steps.replace(Some(Vec::new())).unwrap_or_default()
+    }
+
+    /// Polls find nothing on a channel from now on, until they are to look everywhere.
+    pub fn hush(&mut self, channel: Channel) {
+        self.rx.quiet[channel.index()] = true;
     }
 
     /// What is on its way to this end.
@@ -291,7 +299,8 @@ impl Receive for Rx {
         note(&self.steps, Step::Polled(channel, budget));
         let at = channel.index();
         let mut ring = self.rings[at].borrow_mut();
-        let n = budget.min(ring.tail - ring.head).min(self.shown[at].len());
+        let there = if self.quiet[at] { 0 } else { ring.tail - ring.head };
+        let n = budget.min(there).min(self.shown[at].len());
         for place in &mut self.shown[at][..n] {
             let head = ring.head % PLACES;
             let (length, frame) = &ring.frames[head];
@@ -301,6 +310,10 @@ impl Receive for Rx {
         }
         self.count[at] = n;
         n
+    }
+
+    fn look_everywhere(&mut self) {
+        self.quiet = [false; 2];
     }
 
     #[inline]

@@ -1,10 +1,12 @@
 //! Messages of several frames, and puts: what is acknowledged, what is copied, and that every byte is right
 //! however the frames fall into polls.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use doorbell_btl::BtlConfig;
-use doorbell_fabric::memory::{ConstLoan, Region};
+use doorbell_fabric::datagram::Channel;
+use doorbell_fabric::memory::{ConstLoan, Region, SharedBytes};
 use doorbell_fabric::message::{
     Access, Arrivals, Body, Exposure, Inbound, Message, OpError, OpId, PeerIndex, Refused,
 };
@@ -97,6 +99,52 @@ fn a_long_message_that_is_awaited_is_acknowledged_at_once() {
             two.turn(Duration::from_millis(1));
             assert_eq!(two.ends[0].handed_over(to), number, "{length} bytes");
         }
+    }
+}
+
+/// Its watermark is that of all before it, which may lie where its receiver rarely looks.
+#[test]
+fn a_long_message_that_is_awaited_is_acknowledged_with_what_was_sent_before_it() {
+    let mut two = two();
+    let to = two.to[0];
+    two.ends[1].driver_mut().hush(Channel::Priority);
+    for _ in 0..5 {
+        two.ends[0].send(to, b"short", Body::Empty).expect("room");
+    }
+    two.ends[0].await_next(to);
+    let body = pattern(4096, 0);
+    let number = two.ends[0].send(to, b"head", Body::Bytes(&body)).expect("room");
+    two.ends[0].flush();
+    two.now += Duration::from_micros(5);
+    two.ends[1].poll(16, &mut two.sinks[1]);
+    assert_eq!(two.sinks[1].messages.len(), 6, "in one poll");
+    two.turn_of(0);
+    assert_eq!(two.ends[0].handed_over(to), number);
+}
+
+/// The network may change the order of frames: what closes the gap is acknowledged at once, whether its sender
+/// asked for that or not.
+#[test]
+fn what_closes_a_gap_is_acknowledged_at_once() {
+    for last in 0..3 {
+        let mut two = two();
+        let to = two.to[0];
+        two.ends[0].await_next(to);
+        let body = pattern(4000, 0);
+        let number = two.ends[0].send(to, b"head", Body::Bytes(&body)).expect("room");
+        two.ends[0].flush();
+        let ring = Rc::clone(&two.ends[1].driver_mut().incoming()[Channel::Data.index()]);
+        let mut frames: Vec<_> = std::iter::from_fn(|| ring.borrow_mut().pop()).collect();
+        assert_eq!(frames.len(), 3);
+        let late = frames.remove(last);
+        for frame in frames.iter().chain([&late]) {
+            two.now += Duration::from_micros(5);
+            ring.borrow_mut().push(frame, SharedBytes::EMPTY);
+            two.turn_of(1);
+        }
+        assert_eq!(two.sinks[1].messages.len(), 1);
+        two.turn_of(0);
+        assert_eq!(two.ends[0].handed_over(to), number, "frame {last} was the last");
     }
 }
 

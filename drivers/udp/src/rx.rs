@@ -366,6 +366,11 @@ impl Receive for UdpRx {
         self.inboxes[at].show(budget)
     }
 
+    #[cold]
+    fn look_everywhere(&mut self) {
+        self.schedule.sweep();
+    }
+
     #[inline]
     fn frame(&self, channel: Channel, i: usize) -> Option<Frame<'_>> {
         let (bytes, from) = self.inboxes[channel.index()].frame(i)?;

@@ -103,7 +103,7 @@ impl Found {
     pub(crate) fn entry(self) -> fi_cq_tagged_entry {
         match self {
             Self::Entry(entry, _) => entry,
-            Self::Failure(failure) => panic!("{failure:?}"),
+            Self::Failure(failure) => panic!("{failure:?}: {}", words(&failure)),
         }
     }
 
@@ -113,6 +113,16 @@ impl Found {
             Self::Failure(failure) => failure,
         }
     }
+}
+
+/// What a failure tells in words.
+fn words(failure: &fi_cq_err_entry) -> String {
+    if failure.err_data.is_null() {
+        return String::new();
+    }
+    // SAFETY: a queue keeps the bytes that its failures tell until it is read again.
+    let bytes = unsafe { std::slice::from_raw_parts(failure.err_data.cast::<u8>(), failure.err_data_size) };
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// A client. Fields are dropped in this order.
