@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::counters::Drop;
 use crate::peer::about;
 use crate::peers::NoPeer;
-use crate::recv_window::{PARTS, Order};
+use crate::recv_window::{Order, PARTS};
 use crate::seq::Seq;
 use crate::wire::{self, BASIC, Kind, MAC, Parsed, flag, parse};
 

@@ -53,8 +53,12 @@ fn mapped(address: [u8; 4]) -> Gid {
     Gid(gid)
 }
 
-/// A group as hosts of Ethernet have it, and one of a subnet.
-const ROCE: [u8; 4] = [239, 255, 7, 9];
+/// A group as hosts of Ethernet have it, of one test: all devices of the model are on one network.
+fn roce(test: u8) -> Gid {
+    mapped([239, 255, 7, test])
+}
+
+/// A group of a subnet.
 const SUBNET: Gid = Gid([0xff, 0x15, 0x40, 1, 0xff, 0xff, 0, 3, 4, 0, 0, 0, 0, 0, 0, 0]);
 
 fn to(port: &MadPort, gid: Gid, lid: u16, pair: u32) -> MadDestination {
@@ -85,7 +89,7 @@ fn all(port: &mut MadPort, now: Time) -> Vec<Received> {
 fn a_question_goes_to_the_group_and_its_answer_to_the_asker() {
     let (one, two, other) = (Bench::new(1), Bench::new(2), Bench::new(3));
     let (mut a, mut b, mut c) = (one.open(), two.open(), other.open());
-    let group = mapped(ROCE);
+    let group = roce(1);
     for port in [&mut a, &mut b] {
         port.attach(group, 0).unwrap();
         port.attach(group, 0).unwrap();
@@ -215,10 +219,10 @@ fn every_step_that_is_refused_gives_everything_back() {
     );
     let mut port = bench.open();
     model::refuse_after(&bench.name, Some(0));
-    let refused = port.attach(mapped(ROCE), 0).unwrap_err().to_string();
+    let refused = port.attach(roce(2), 0).unwrap_err().to_string();
     assert!(refused.contains("ibv_attach_mcast"), "{refused}");
     model::refuse_after(&bench.name, None);
-    port.attach(mapped(ROCE), 0).unwrap();
+    port.attach(roce(2), 0).unwrap();
 }
 
 #[test]
@@ -403,7 +407,7 @@ fn a_gid_that_the_port_does_not_have_sends_nothing() {
     let mut port = bench.open();
     let foreign = MadDestination {
         from: mapped([127, 0, 99, 1]),
-        ..to(&port, mapped(ROCE), 0, GROUP_PAIR)
+        ..to(&port, roce(3), 0, GROUP_PAIR)
     };
     let refused = port.send(at(0), &foreign, &[0; MAD]).unwrap_err().to_string();
     assert!(

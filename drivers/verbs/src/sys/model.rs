@@ -164,6 +164,8 @@ struct Dev {
     random: Option<Random>,
     /// How long it takes to destroy a queue pair.
     destroys_in: Duration,
+    /// Queue pairs whose destruction takes that long, and has begun.
+    slow_ends: u32,
     /// Sends that end in the middle, from now on.
     torn: u32,
     /// Writes of at least this many bytes are kept, and what was.
@@ -381,6 +383,7 @@ pub(crate) fn library(spec: Spec) -> Library {
         locked: 0,
         random: None,
         destroys_in: Duration::ZERO,
+        slow_ends: 0,
         torn: 0,
         late_from: None,
         late: Vec::new(),
@@ -417,6 +420,11 @@ pub(crate) fn mute(name: &str, is_mute: bool) {
 /// last packet has left.
 pub(crate) fn destroy_slowly(name: &str, time: Duration) {
     world().device(name).destroys_in = time;
+}
+
+/// How many queue pairs of a device are destroyed slowly, or were.
+pub(crate) fn slow_ends(name: &str) -> u32 {
+    world().device(name).slow_ends
 }
 
 /// The event of a port that has another LID.
@@ -1261,6 +1269,7 @@ unsafe extern "C" fn destroy_qp(qp: *mut Qp) -> c_int {
     let name = unsafe { name_of((*qp).context) };
     let time = world().device(&name).destroys_in;
     if !time.is_zero() {
+        world().device(&name).slow_ends += 1;
         std::thread::sleep(time);
     }
     {

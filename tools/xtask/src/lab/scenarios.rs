@@ -593,7 +593,7 @@ const XDP: Guest = Guest {
     beside: &[],
     captures: &[],
     short: false,
-    limit: Duration::from_secs(150),
+    limit: Duration::from_secs(300),
 };
 
 /// An 82576 that can have virtual functions, each in an IOMMU group of its own, on one wire with two NICs
@@ -620,7 +620,7 @@ const IGB_VFS: Guest = Guest {
     beside: &[],
     captures: &[],
     short: false,
-    limit: Duration::from_secs(150),
+    limit: Duration::from_secs(300),
 };
 
 /// With fewer than five, igb has an interrupt of its own for each direction of a queue, and loses it for good

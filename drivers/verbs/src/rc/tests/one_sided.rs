@@ -760,8 +760,13 @@ fn a_read_under_way_keeps_its_memory_and_no_look_until_its_queue_pair_is_destroy
             model::break_pair(&device, number);
         }
         (0..100).for_each(|_| pair.turn());
-        model::destroy_slowly(&device, Duration::ZERO);
         assert!(start.elapsed() < Duration::from_secs(1), "it stood still");
+        while model::slow_ends(&device) == 0 {
+            assert!(start.elapsed() < Duration::from_secs(60), "it is not destroyed");
+            pair.turn();
+            std::thread::yield_now();
+        }
+        model::destroy_slowly(&device, Duration::ZERO);
         assert_eq!(pair.at_a.ended.len(), 1, "its memory may still be written");
         let expected = if is_over { Err(OpError::NotDone) } else { Ok(0) };
         assert_eq!(outcome(&mut pair, 2), expected);
