@@ -61,8 +61,8 @@ impl Core {
 
     /// Something is missing before what has come on the data channel: looks for it on the priority channel,
     /// everywhere. It may be there, where this pass has not looked; and a caller that has what it waited for
-    /// may not call again for long, while its peer waits to hear that all before it has come, too. Returns
-    /// how many messages were shown.
+    /// may not call again for long, while its peer waits for the report that all before it has come, too.
+    /// Returns how many messages were shown.
     #[cold]
     #[inline(never)]
     pub(crate) fn look_for_missing<R: Receive, S: Arrivals>(

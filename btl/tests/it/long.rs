@@ -122,8 +122,8 @@ fn a_long_message_that_is_awaited_is_acknowledged_with_what_was_sent_before_it()
     assert_eq!(two.ends[0].handed_over(to), number);
 }
 
-/// The network may change the order of frames: what closes the gap is acknowledged at once, whether its sender
-/// asked for that or not.
+/// The network may change the order of frames: what closes the gap is acknowledged at once, whether its
+/// sender requested that or not.
 #[test]
 fn what_closes_a_gap_is_acknowledged_at_once() {
     for last in 0..3 {

@@ -115,12 +115,12 @@ impl Found {
     }
 }
 
-/// What a failure tells in words.
+/// What a failure is in words.
 fn words(failure: &fi_cq_err_entry) -> String {
     if failure.err_data.is_null() {
         return String::new();
     }
-    // SAFETY: a queue keeps the bytes that its failures tell until it is read again.
+    // SAFETY: a queue keeps the bytes of its failures until it is read again.
     let bytes = unsafe { std::slice::from_raw_parts(failure.err_data.cast::<u8>(), failure.err_data_size) };
     String::from_utf8_lossy(bytes).into_owned()
 }

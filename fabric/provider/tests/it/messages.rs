@@ -513,8 +513,8 @@ fn a_long_send_ends_although_its_receiver_makes_no_call_after_it_has_come() {
                 client.expect(&bytes, None);
                 role.wait();
             }
-            // Sends of one frame end when the rail has them, so that the first one may be far ahead; and where
-            // its calls fill the line, it would wait in there, without progress.
+            // Sends of one frame end when the rail has them, so that the first one may be far ahead; and
+            // where its calls fill the line, it would wait in there, without progress.
             if number % 100 == 0 {
                 role.meet(&client);
             }
