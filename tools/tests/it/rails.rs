@@ -43,7 +43,7 @@ fn links_break_under_three_rails_and_every_message_arrives() {
     command.args(["--seed", "5", "--seconds", "8", "--bytes", "16M"]);
     command.args(["--messages", "20000", "--no-flapping", "--json", "-"]);
     let out = assert_cmd::Command::from_std(command)
-        .timeout(4 * AMPLE)
+        .timeout(8 * AMPLE)
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();

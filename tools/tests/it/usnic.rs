@@ -264,20 +264,29 @@ fn an_agent_ends_when_its_output_is_closed() {
     assert!(!here.join("D/agent.sock").exists());
 }
 
+/// Seconds after which a job is in the middle of it; the next where it was not, on a busy machine.
+const MIDDLE: [u64; 3] = [2, 8, 32];
+
 /// Its process killed in the middle of a job: ranks report that the device is gone, and not that a cable is.
 #[test]
 fn a_model_that_is_killed_is_a_device_that_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let here = folder.path();
-    let mut model = Service::start(here, &["model", "vic", "--dir", "D"]);
-    let _agent = Service::start(here, &["agent", "usnic", "--pf", "model/D/pf"]);
     let words = ["--no-reference", "--sizes", "8", "--seconds", "60"];
-    let (_server, job) = measured(here, &["usnic:model/D/vf1"], &["usnic:model/D/vf0"], |measure| {
-        measure.args(words);
-    });
-    std::thread::sleep(Duration::from_secs(3));
-    model.kill();
-    let said = text(&job.wait_with_output().unwrap());
+    let mut said = String::new();
+    for seconds in MIDDLE {
+        let mut model = Service::start(here, &["model", "vic", "--dir", "D"]);
+        let _agent = Service::start(here, &["agent", "usnic", "--pf", "model/D/pf"]);
+        let (_server, job) = measured(here, &["usnic:model/D/vf1"], &["usnic:model/D/vf0"], |measure| {
+            measure.args(words);
+        });
+        std::thread::sleep(Duration::from_secs(seconds));
+        model.kill();
+        said = text(&job.wait_with_output().unwrap());
+        if said.contains("the device of its last rail is gone") {
+            break;
+        }
+    }
     assert!(
         said.contains("the device of its last rail is gone") && said.contains("process that models it"),
         "{said}"
@@ -316,14 +325,29 @@ fn two_processes_exchange_messages_over_functions_of_a_model_and_go_on_without_t
     drop(verified.0);
     // The agent goes in the middle of it, and the queue pairs with it: the other rail takes over.
     let both = (["usnic:model/D/vf1", "udp:lo"], ["usnic:model/D/vf0", "udp:lo"]);
-    let (server, drilled) = measured(here, &both.0, &both.1, |measure| {
-        measure.args(["--no-reference", "--sizes", "8,16Ki", "--seconds", "2"]);
-    });
-    std::thread::sleep(Duration::from_secs(2));
-    assert_eq!(agent.end(), Some(0));
-    let drilled = drilled.wait_with_output().unwrap();
-    assert!(drilled.status.success(), "{}", text(&drilled));
-    assert!(!here.join("D/agent.sock").exists(), "nothing is left behind");
-    drop(server);
+    for seconds in MIDDLE {
+        let (_server, drilled) = measured(here, &both.0, &both.1, |measure| {
+            measure.args([
+                "--no-reference",
+                "--sizes",
+                "8,16Ki",
+                "--seconds",
+                &seconds.to_string(),
+            ]);
+        });
+        std::thread::sleep(Duration::from_secs(seconds));
+        assert_eq!(agent.end(), Some(0));
+        let drilled = drilled.wait_with_output().unwrap();
+        assert!(!here.join("D/agent.sock").exists(), "nothing is left behind");
+        if drilled.status.success() {
+            break;
+        }
+        let said = text(&drilled);
+        assert!(
+            seconds < MIDDLE[2] && said.contains("agent.sock is gone"),
+            "{said}"
+        );
+        agent = Service::start(here, &["agent", "usnic", "--pf", "model/D/pf"]);
+    }
     assert_eq!(model.end(), Some(0));
 }
