@@ -88,8 +88,6 @@ pub(crate) struct Core {
     pub(crate) ready: PeerQueue<{ about::READY }>,
     pub(crate) acks: AckSchedule,
     pub(crate) polls: PollOrder,
-    /// Something came in this pass before which something is missing, and nothing was before.
-    pub(crate) has_new_gap: bool,
 
     // The reports to the owner.
     pub(crate) journal: Journal,
@@ -146,7 +144,6 @@ impl Core {
                 AckSchedule::new(delay, delay.min(tail / 8 * 5))
             },
             polls: PollOrder::default(),
-            has_new_gap: false,
             journal: Journal::new(config.recorder),
             history: History::default(),
             longest,

@@ -215,9 +215,6 @@ impl Core {
                 shown += self.receive(rx, channel, budget - shown, sink);
             }
         }
-        if self.has_new_gap && shown < budget {
-            shown += self.look_for_missing(rx, budget - shown, sink);
-        }
         // If one channel uses the whole budget, the other one is next.
         let full = shown >= budget;
         self.polls.data_first = full && !self.polls.data_first;
@@ -230,7 +227,14 @@ impl Core {
             // Everything that has arrived was looked at, or there is no end of it.
             self.judge_timeouts();
         }
-        self.service(tx);
+        if self.has_to_send() {
+            // A gap is to be acknowledged at once, so that only a pass that sends may have one.
+            if self.bitmaps.has_new_gap() {
+                shown += self.look_for_missing(rx, budget - shown, sink);
+            }
+            self.send_all(tx);
+        }
+        self.outbox.ring(tx);
         shown + self.complete(budget - shown, sink)
     }
 

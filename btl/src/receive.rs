@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::counters::Drop;
 use crate::peer::about;
 use crate::peers::NoPeer;
-use crate::recv_window::{Order, PARTS};
+use crate::recv_window::PARTS;
 use crate::seq::Seq;
 use crate::wire::{self, BASIC, Kind, MAC, Parsed, flag, parse};
 
@@ -71,7 +71,6 @@ impl Core {
         budget: usize,
         sink: &mut S,
     ) -> usize {
-        self.has_new_gap = false;
         rx.look_everywhere();
         let mut shown = 0;
         // As many polls as there may be frames: one may find no more than one.
@@ -280,11 +279,10 @@ impl Core {
             }
         };
         let state = &mut self.peers[peer];
-        let order = state.recv.take(seq, &mut self.bitmaps);
+        let in_order = state.recv.take(seq, &mut self.bitmaps);
         state.recv.count(parsed.length > self.config.priority_limit);
-        self.has_new_gap |= order == Order::NewGap;
         // Also where a gap is closed: what was behind it may have been awaited.
-        let urgent = order != Order::Next || parsed.flags & flag::URGENT != 0;
+        let urgent = !in_order || parsed.flags & flag::URGENT != 0;
         let part = parsed.kind == Kind::Chunk;
         self.owe_ack(peer, urgent, part, part && shown);
         if self.peers[peer].recv.has_bye() {

@@ -24,17 +24,18 @@ type Bits = [u64; WORDS];
 /// Bitmaps that no peer needs now. Boxed, as they go to a peer and back without being copied.
 #[allow(clippy::vec_box)]
 #[derive(Debug, Default)]
-pub(crate) struct Bitmaps(Vec<Box<Bits>>);
+pub(crate) struct Bitmaps {
+    spare: Vec<Box<Bits>>,
+    /// Whether one was taken since the last look: a gap has opened.
+    taken: bool,
+}
 
-/// Where a new segment stands among those that have arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Nothing is missing before it, and nothing was behind it.
-    Next,
-    /// Something is missing before it, and nothing was missing till now.
-    NewGap,
-    /// It came into a gap, or behind one.
-    Gap,
+impl Bitmaps {
+    /// Whether a gap has opened since the last call.
+    #[inline]
+    pub(crate) fn has_new_gap(&mut self) -> bool {
+        std::mem::take(&mut self.taken)
+    }
 }
 
 /// The receiving end of a connection.
@@ -121,26 +122,25 @@ impl RecvWindow {
         self.duplicates
     }
 
-    /// A new segment, which [`RecvWindow::check`] has seen, is here. Returns where it stands.
+    /// A new segment, which [`RecvWindow::check`] has seen, is here. Returns whether nothing was missing
+    /// before it, and nothing was there behind it.
     #[inline]
-    pub(crate) fn take(&mut self, seq: Seq, bitmaps: &mut Bitmaps) -> Order {
+    pub(crate) fn take(&mut self, seq: Seq, bitmaps: &mut Bitmaps) -> bool {
         if self.bits.is_none() && seq == self.next {
             self.next = seq.plus(1);
             self.end = self.next;
-            return Order::Next;
+            return true;
         }
-        self.take_at_a_gap(seq, bitmaps)
+        self.take_at_a_gap(seq, bitmaps);
+        false
     }
 
     #[cold]
-    fn take_at_a_gap(&mut self, seq: Seq, bitmaps: &mut Bitmaps) -> Order {
-        let order = match self.bits {
-            None => Order::NewGap,
-            Some(_) => Order::Gap,
-        };
-        let bits = self
-            .bits
-            .get_or_insert_with(|| bitmaps.0.pop().unwrap_or_else(|| Box::new([0; WORDS])));
+    fn take_at_a_gap(&mut self, seq: Seq, bitmaps: &mut Bitmaps) {
+        let bits = self.bits.get_or_insert_with(|| {
+            bitmaps.taken = true;
+            bitmaps.spare.pop().unwrap_or_else(|| Box::new([0; WORDS]))
+        });
         let (word, bit) = place(seq);
         bits[word] |= 1 << bit;
         if seq.after(self.end) >= 0 {
@@ -157,9 +157,8 @@ impl RecvWindow {
         if self.next == self.end
             && let Some(bits) = self.bits.take()
         {
-            bitmaps.0.push(bits);
+            bitmaps.spare.push(bits);
         }
-        order
     }
 
     /// Whether as many segments as `every` long ones have come since the last acknowledgement.
@@ -233,7 +232,7 @@ impl RecvWindow {
     pub(crate) fn clear(&mut self, bitmaps: &mut Bitmaps) {
         if let Some(mut bits) = self.bits.take() {
             bits.fill(0);
-            bitmaps.0.push(bits);
+            bitmaps.spare.push(bits);
         }
         self.end = self.next;
     }
@@ -285,16 +284,17 @@ mod tests {
     fn a_whole_window_behind_one_gap_is_said() {
         let first = Seq(77);
         let (mut arrived, mut bitmaps) = (RecvWindow::new(first), Bitmaps::default());
-        assert_eq!(arrived.take(first.plus(1), &mut bitmaps), Order::NewGap);
-        (2..4096).for_each(|i| assert_eq!(arrived.take(first.plus(i), &mut bitmaps), Order::Gap));
+        assert!(!arrived.take(first.plus(1), &mut bitmaps) && bitmaps.has_new_gap());
+        (2..4096).for_each(|i| assert!(!arrived.take(first.plus(i), &mut bitmaps)));
+        assert!(!bitmaps.has_new_gap(), "there was one");
         let mut bitmap = [0; 512];
         assert_eq!(arrived.write_bitmap(&mut bitmap), 512);
         assert_eq!(bitmap[0], 0xfe);
         assert!(bitmap[1..].iter().all(|&byte| byte == 0xff));
-        assert_eq!(arrived.take(first, &mut bitmaps), Order::Gap, "it closes it");
-        assert!(!arrived.has_gap() && arrived.ack() == first.plus(4095) && bitmaps.0.len() == 1);
+        assert!(!arrived.take(first, &mut bitmaps), "it closes it");
+        assert!(!arrived.has_gap() && arrived.ack() == first.plus(4095) && bitmaps.spare.len() == 1);
         assert!(
-            bitmaps.0[0].iter().all(|&word| word == 0),
+            bitmaps.spare[0].iter().all(|&word| word == 0),
             "a spare bitmap is clear"
         );
     }

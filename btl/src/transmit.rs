@@ -150,16 +150,21 @@ impl Core {
     /// Everything that is to be sent now.
     #[inline]
     pub(crate) fn service<T: Transmit>(&mut self, tx: &mut T) {
-        let others = self.probing.len() | self.reconnects.calls();
-        let waiting = self.segments.lost() | self.ready.len() | self.acks.due() | others;
-        if waiting > 0 {
+        if self.has_to_send() {
             self.send_all(tx);
         }
         self.outbox.ring(tx);
     }
 
+    /// Whether something is to be sent now.
+    #[inline]
+    pub(crate) fn has_to_send(&self) -> bool {
+        let others = self.probing.len() | self.reconnects.calls();
+        self.segments.lost() | self.ready.len() | self.acks.due() | others > 0
+    }
+
     #[inline(never)]
-    fn send_all<T: Transmit>(&mut self, tx: &mut T) {
+    pub(crate) fn send_all<T: Transmit>(&mut self, tx: &mut T) {
         if self.segments.lost() > 0 {
             self.send_again(tx);
         }
