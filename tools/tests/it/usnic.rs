@@ -332,7 +332,7 @@ fn two_processes_exchange_messages_over_functions_of_a_model_and_go_on_without_t
                 "--sizes",
                 "8,16Ki",
                 "--seconds",
-                &seconds.to_string(),
+                &(seconds + 1).to_string(),
             ]);
         });
         std::thread::sleep(Duration::from_secs(seconds));
@@ -342,11 +342,7 @@ fn two_processes_exchange_messages_over_functions_of_a_model_and_go_on_without_t
         if drilled.status.success() {
             break;
         }
-        let said = text(&drilled);
-        assert!(
-            seconds < MIDDLE[2] && said.contains("agent.sock is gone"),
-            "{said}"
-        );
+        assert!(seconds < MIDDLE[2], "{}", text(&drilled));
         agent = Service::start(here, &["agent", "usnic", "--pf", "model/D/pf"]);
     }
     assert_eq!(model.end(), Some(0));
