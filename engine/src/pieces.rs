@@ -137,8 +137,8 @@ impl Pieces {
         if inner.count() >= self.most && inner.free.pop().is_none() {
             return Err(Error::Full {
                 what: format!(
-                    "all {} pieces of lent memory are out: {} being written here, {} sent and not released by \
-                     their receivers; `lend.pieces` (DOORBELL_LEND_PIECES) raises the bound",
+                    "all {} pieces of lent memory are out: {} being written here, {} sent and not released \
+                     by their receivers; `lend.pieces` (DOORBELL_LEND_PIECES) raises the bound",
                     self.most,
                     inner.lent,
                     inner.sent.len()
