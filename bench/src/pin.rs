@@ -1,43 +1,20 @@
 //! Cores: which ones may be used, and binding the calling thread to one.
 
 use std::io;
-use std::path::Path;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use doorbell_fabric::cores::{self, CoreSet, Topology};
 
-use crate::env::list_of;
 use crate::error::BenchError;
 
 /// The cores that this process may use, in ascending order.
 pub fn allowed() -> Vec<usize> {
-    let mut cores: Vec<usize> = core_affinity::get_core_ids()
-        .unwrap_or_default()
-        .into_iter()
-        .map(|core| core.id)
-        .collect();
-    cores.sort_unstable();
-    cores
+    cores::allowed().to_vec()
 }
 
 /// Returns the allowed cores, with one hardware thread of each core before the second ones: those taken from
 /// the front share no core as long as there are enough of them.
 pub fn apart() -> Vec<usize> {
-    apart_under(Path::new("/"), allowed())
-}
-
-fn apart_under(root: &Path, mut cores: Vec<usize>) -> Vec<usize> {
-    let all = cores.clone();
-    let turn = |core: &usize| {
-        let file = format!("sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
-        let list = std::fs::read_to_string(root.join(file)).unwrap_or_default();
-        let threads = list_of(list.trim());
-        let before = threads
-            .iter()
-            .filter(|other| *other < core && all.contains(other));
-        (before.count(), *core)
-    };
-    cores.sort_by_cached_key(turn);
-    cores
+    Topology::read().order(None)
 }
 
 /// Binds the calling thread, and the threads that it starts, to one core.
@@ -46,19 +23,29 @@ fn apart_under(root: &Path, mut cores: Vec<usize>) -> Vec<usize> {
 /// When the core does not exist or is not allowed to this process, or the system refuses.
 pub fn bind(core: usize) -> Result<(), BenchError> {
     check(core)?;
-    let mut set = CpuSet::new();
-    set.set(core);
-    sched_setaffinity(None, &set).map_err(|errno| BenchError::Bind {
-        core,
-        source: errno.into(),
-    })
+    bind_set(&CoreSet::from_iter([core]), core)
+}
+
+/// Binds the calling thread, and the threads that it starts, to these cores.
+///
+/// # Errors
+/// Those of [`bind`], for the first core that is refused.
+pub fn bind_all(cores: &[usize]) -> Result<(), BenchError> {
+    cores.iter().try_for_each(|core| check(*core))?;
+    match cores.first() {
+        Some(first) => bind_set(&cores.iter().copied().collect(), *first),
+        None => Ok(()),
+    }
+}
+
+fn bind_set(set: &CoreSet, core: usize) -> Result<(), BenchError> {
+    cores::bind(set).map_err(|source| BenchError::Bind { core, source })
 }
 
 /// Returns why this process can bind nothing, as in a container whose profile refuses sched_setaffinity;
 /// `None` where it can.
 pub fn refusal() -> Option<io::Error> {
-    let set = sched_getaffinity(None).ok()?;
-    sched_setaffinity(None, &set).err().map(io::Error::from)
+    cores::refusal()
 }
 
 /// Whether a thread of this process may be bound to a core.
@@ -102,23 +89,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hardware_threads_of_one_core_are_taken_last() {
-        let root = tempfile::tempdir().unwrap();
-        let threads = |core: usize, list: &str| {
-            let folder = format!("sys/devices/system/cpu/cpu{core}/topology");
-            let folder = root.path().join(folder);
-            std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(folder.join("thread_siblings_list"), format!("{list}\n")).unwrap();
-        };
-        for (core, list) in [(0, "0-1"), (1, "0-1"), (2, "2-3"), (3, "2-3"), (4, "4,9")] {
-            threads(core, list);
-        }
-        let of = |cores: &[usize]| apart_under(root.path(), cores.to_vec());
-        assert_eq!(of(&[0, 1, 2, 3, 4, 5]), [0, 2, 4, 5, 1, 3]);
-        // The other thread is not allowed here: this one is alone.
-        assert_eq!(of(&[1, 2, 3]), [1, 2, 3]);
+    fn all_allowed_cores_are_ordered() {
         let (own, mut all) = (allowed(), apart());
-        assert_eq!(own.first(), all.first());
+        assert_eq!(own.len(), all.len());
         all.sort_unstable();
         assert_eq!(own, all);
     }
@@ -128,6 +101,7 @@ mod tests {
         let cores = allowed();
         let last = *cores.last().unwrap();
         std::thread::spawn(move || {
+            bind_all(&allowed()).unwrap();
             bind(last).unwrap();
             assert_eq!(bound(), Some(last));
         })

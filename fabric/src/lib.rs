@@ -72,6 +72,7 @@ pub mod atomics;
 pub mod caps;
 #[allow(unsafe_code)]
 pub mod clock;
+pub mod cores;
 pub mod counters;
 pub mod datagram;
 pub mod discover;

@@ -3,49 +3,9 @@
 //! Each rank publishes the cores that it may use, in the format of Linux's CPU lists (`0-3,8`). A rank that a
 //! launcher has bound to a core of its own does not count as crowded, although it has one core only.
 
-use std::collections::BTreeSet;
 use std::thread;
 
-/// The highest core number that is accepted: Linux has at most 8,192 cores.
-const HIGHEST: usize = 8191;
-
-/// Returns the cores that this process may use; empty when the system reports none.
-pub fn allowed() -> String {
-    let cores = core_affinity::get_core_ids().unwrap_or_default();
-    write(&cores.into_iter().map(|core| core.id).collect())
-}
-
-fn write(cores: &BTreeSet<usize>) -> String {
-    let mut ranges: Vec<(usize, usize)> = Vec::new();
-    for &core in cores {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == core => *last = core,
-            _ => ranges.push((core, core)),
-        }
-    }
-    let texts = ranges.iter().map(|&(first, last)| {
-        if first == last {
-            first.to_string()
-        } else {
-            format!("{first}-{last}")
-        }
-    });
-    texts.collect::<Vec<_>>().join(",")
-}
-
-/// Parses a list; `None` for an empty or malformed one.
-fn read(list: &str) -> Option<BTreeSet<usize>> {
-    let mut cores = BTreeSet::new();
-    for range in list.split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
-        if last > HIGHEST || first > last {
-            return None;
-        }
-        cores.extend(first..=last);
-    }
-    Some(cores)
-}
+use doorbell_fabric::cores::CoreSet;
 
 /// Whether there are fewer cores than threads that want to spin, for the rank that may use the cores `own`.
 ///
@@ -54,12 +14,12 @@ fn read(list: &str) -> Option<BTreeSet<usize>> {
 /// with the ranks that have no others.
 pub fn are_crowded<'a>(own: &str, here: impl Iterator<Item = &'a str> + Clone, threads: usize) -> bool {
     let ranks = here.clone().count();
-    let lists: Option<Vec<_>> = here.map(read).collect();
-    let Some((own, lists)) = read(own).zip(lists) else {
+    let lists: Option<Vec<_>> = here.map(CoreSet::parse).collect();
+    let Some((own, lists)) = CoreSet::parse(own).zip(lists) else {
         return thread::available_parallelism().map_or(1, usize::from) < ranks * threads;
     };
     let neighbours = neighbourhood(&own, &lists);
-    let want = |cores: &BTreeSet<usize>| lists.iter().filter(|list| list.is_subset(cores)).count() * threads;
+    let want = |cores: &CoreSet| lists.iter().filter(|list| list.is_subset(cores)).count() * threads;
     neighbours.len() < want(&neighbours) || own.len() < want(&own)
 }
 
@@ -67,8 +27,8 @@ pub fn are_crowded<'a>(own: &str, here: impl Iterator<Item = &'a str> + Clone, t
 /// cores is taken to be bound to cores of its own.
 pub fn are_crowded_among(own: &str, ranks: usize, threads: usize) -> bool {
     let all = std::fs::read_to_string("/sys/devices/system/cpu/online");
-    let all = all.ok().and_then(|list| read(list.trim()));
-    match read(own).zip(all) {
+    let all = all.ok().and_then(|list| CoreSet::parse(list.trim()));
+    match CoreSet::parse(own).zip(all) {
         Some((own, all)) if own.len() < all.len() => own.len() < threads,
         Some((_, all)) => all.len() < ranks * threads,
         None => thread::available_parallelism().map_or(1, usize::from) < ranks * threads,
@@ -77,13 +37,13 @@ pub fn are_crowded_among(own: &str, ranks: usize, threads: usize) -> bool {
 
 /// Returns the cores of all ranks that share some with `own`, with those that share some with these, and so
 /// on.
-fn neighbourhood(own: &BTreeSet<usize>, lists: &[BTreeSet<usize>]) -> BTreeSet<usize> {
+fn neighbourhood(own: &CoreSet, lists: &[CoreSet]) -> CoreSet {
     let mut all = own.clone();
     loop {
         let before = all.len();
         for list in lists {
             if !list.is_disjoint(&all) {
-                all.extend(list);
+                all.add(list);
             }
         }
         if all.len() == before {
@@ -95,17 +55,6 @@ fn neighbourhood(own: &BTreeSet<usize>, lists: &[BTreeSet<usize>]) -> BTreeSet<u
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_are_read_as_they_are_written() {
-        for list in ["0", "0-1", "0-3,8,10-11"] {
-            assert_eq!(write(&read(list).unwrap()), list);
-        }
-        for none in ["", "a", "3-1", "1-", "0-9999", "0-99999999999", "1,,2"] {
-            assert_eq!(read(none), None, "{none}");
-        }
-        assert!(read(&allowed()).is_some_and(|cores| !cores.is_empty()));
-    }
 
     #[test]
     fn a_rank_with_a_core_of_its_own_is_not_crowded() {
@@ -130,8 +79,8 @@ mod tests {
 
     #[test]
     fn of_ranks_that_are_only_counted_the_bound_ones_have_their_own_cores() {
-        let own = allowed();
-        let cores = read(&own).unwrap().len();
+        let own = doorbell_fabric::cores::allowed();
+        let (own, cores) = (own.to_string(), own.len());
         assert!(are_crowded_among(&own, 100_000, 1) || cores > 1);
         assert!(are_crowded_among(&own, 1, 100_000));
         assert!(!are_crowded_among(&own, 1, 1));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use doorbell_fabric::cores::CoreSet;
 use serde::{Deserialize, Serialize};
 
 /// The machine of rank 0, as the kernel describes it.
@@ -66,9 +67,9 @@ impl Host {
         let threads = |core: usize| {
             self.threads
                 .get(&core)
-                .map_or_else(Vec::new, |list| list_of(list))
+                .map_or_else(CoreSet::default, |list| CoreSet::of_kernel(list))
         };
-        one != other && (threads(one).contains(&other) || threads(other).contains(&one))
+        one != other && (threads(one).contains(other) || threads(other).contains(one))
     }
 
     /// Reads the record below another root, so that any machine can be imitated.
@@ -80,7 +81,7 @@ impl Host {
         Self {
             name: file("proc/sys/kernel/hostname").unwrap_or_default(),
             cpu_model: field(&info, "model name"),
-            cores_online: file(&format!("{cpu}/online")).map_or(0, |list| list_of(&list).len()),
+            cores_online: file(&format!("{cpu}/online")).map_or(0, |list| CoreSet::of_kernel(&list).len()),
             cores_allowed: Vec::new(),
             kernel: file("proc/sys/kernel/osrelease"),
             clock_source: file("sys/devices/system/clocksource/clocksource0/current_clocksource"),
@@ -113,7 +114,7 @@ impl Host {
 
     /// Whether a core is kept from the scheduler.
     pub fn is_isolated(&self, core: usize) -> bool {
-        list_of(&self.isolated).contains(&core)
+        CoreSet::of_kernel(&self.isolated).contains(core)
     }
 }
 
@@ -130,17 +131,6 @@ fn field(text: &str, name: &str) -> Option<String> {
         .filter_map(|line| line.split_once(':'))
         .find(|(key, _)| key.trim() == name)
         .map(|(_, value)| value.trim().to_owned())
-}
-
-/// A kernel list of cores such as `0-3,8`; parts that make no sense are left out.
-pub(crate) fn list_of(text: &str) -> Vec<usize> {
-    const CORES_MAX: usize = 1 << 16;
-    let part = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        (last < CORES_MAX).then_some(first..=last)
-    };
-    text.split(',').filter_map(part).flatten().collect()
 }
 
 fn idle_states(folder: &Path) -> Vec<(String, u64)> {
@@ -178,7 +168,6 @@ fn is_machine(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
@@ -236,18 +225,5 @@ mod tests {
     fn this_machine_has_cores() {
         let host = Host::read(&[0]);
         assert!(host.cores_online >= 1 && !host.cores_allowed.is_empty());
-    }
-
-    #[test]
-    fn lists_of_cores_are_read_as_the_kernel_writes_them() {
-        assert_eq!(list_of("0-2,7,9-10"), [0, 1, 2, 7, 9, 10]);
-        assert_eq!(list_of("3-1,,x,99999999"), [] as [usize; 0]);
-    }
-
-    proptest! {
-        #[test]
-        fn no_list_panics(text in "[0-9,\\-x ]{0,40}") {
-            list_of(&text);
-        }
     }
 }

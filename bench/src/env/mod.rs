@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 pub use caveats::{Caveat, caveats};
 pub(crate) use caveats::{broken, injected};
 pub use host::Host;
-pub(crate) use host::list_of;
 pub(crate) use ports::PortCounters;
 pub use ports::PortRecord;
 pub use watch::{Moved, Noise, Watch};

@@ -123,7 +123,7 @@ impl RankInfo {
             incarnation: random::number()?,
             pid: std::process::id(),
             host: host_id(),
-            cores: crate::cores::allowed(),
+            cores: doorbell_fabric::cores::allowed().to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             program: std::env::current_exe()
                 .map_or_else(|_| String::new(), |path| path.display().to_string()),

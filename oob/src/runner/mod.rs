@@ -22,8 +22,8 @@ use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use doorbell_fabric::cores::{self, CoreSet};
 use doorbell_fabric::time::Time;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Sender, channel};
 
@@ -273,23 +273,16 @@ fn begin(progress: Progress) -> Result<tokio::runtime::Runtime, OobError> {
 }
 
 fn pin(core: usize) -> Result<(), OobError> {
-    let allowed = core_affinity::get_core_ids().unwrap_or_default();
-    let found = allowed.iter().find(|id| id.id == core).copied();
-    if let Some(found) = found {
-        let mut set = CpuSet::new();
-        set.set(found.id);
-        return sched_setaffinity(None, &set).map_err(|errno| OobError::Thread {
+    let allowed = cores::allowed();
+    if allowed.contains(core) {
+        return cores::bind(&CoreSet::from_iter([core])).map_err(|source| OobError::Thread {
             what: "the thread of the control plane on its core",
-            source: errno.into(),
+            source,
         });
     }
-    let allowed: Vec<String> = allowed.iter().map(|id| id.id.to_string()).collect();
     Err(OobError::Setting {
         setting: "core",
         given: core.to_string(),
-        reason: format!(
-            "this process may not use that core, only {} (`taskset -p` shows and changes them)",
-            allowed.join(",")
-        ),
+        reason: format!("this process may not use that core, only {allowed} (`taskset -p` shows and changes them)"),
     })
 }

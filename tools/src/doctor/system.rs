@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use doorbell_fabric::cores::{CoreSet, Topology};
+
 /// The files of this system, or of one that a test has made up.
 #[derive(Clone, Debug)]
 pub(super) struct System {
@@ -113,6 +115,11 @@ impl System {
         )
     }
 
+    /// Returns how the cores that this process may use lie to each other.
+    pub(super) fn topology(&self) -> Topology {
+        Topology::under(&self.root, &self.cores().into_iter().collect())
+    }
+
     /// Whether this process is in a user namespace of its own, where its capabilities are not the system's.
     pub(super) fn is_in_user_namespace(&self) -> bool {
         let map = self.text("/proc/self/uid_map").unwrap_or_default();
@@ -137,33 +144,12 @@ impl System {
 
 /// The numbers of a list like `0-3,8`.
 pub(super) fn list(text: &str) -> Vec<usize> {
-    const MOST: usize = 1 << 16;
-    let mut numbers = Vec::new();
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse::<usize>())
-            && last < MOST
-        {
-            numbers.extend(first..=last);
-        }
-    }
-    numbers
+    CoreSet::of_kernel(text).to_vec()
 }
 
 /// Numbers as a list like `0-3,8`.
 pub(super) fn listed(numbers: &[usize]) -> String {
-    let mut parts: Vec<(usize, usize)> = Vec::new();
-    for &number in numbers {
-        match parts.last_mut() {
-            Some((_, last)) if *last + 1 == number => *last = number,
-            _ => parts.push((number, number)),
-        }
-    }
-    let shown = parts.iter().map(|(first, last)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    });
-    shown.collect::<Vec<_>>().join(",")
+    numbers.iter().copied().collect::<CoreSet>().to_string()
 }
 
 /// Formats a number of bytes for people.

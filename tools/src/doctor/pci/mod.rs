@@ -405,9 +405,9 @@ fn near(walk: &mut Walk, system: &System, device: &PciDevice) {
             format!("it hangs on node {node}, whose cores this process may use"),
         );
     }
-    let distance = ours
-        .first()
-        .and_then(|core| distance(system, *core, node as usize));
+    let topology = system.topology();
+    let first = topology.cores().first();
+    let distance = first.and_then(|core| topology.distance(core.node, node as usize));
     let far = distance.map_or_else(String::new, |distance| {
         format!(", at a distance of {distance} (10 is its own)")
     });
@@ -423,20 +423,6 @@ fn near(walk: &mut Walk, system: &System, device: &PciDevice) {
             "run on the device's own node: each frame crosses between the sockets otherwise",
         )],
     );
-}
-
-/// Returns the distance that the firmware reports: 10 within a node.
-fn distance(system: &System, core: usize, to: usize) -> Option<u64> {
-    let nodes = system.names("/sys/devices/system/node");
-    let number = nodes
-        .iter()
-        .filter_map(|name| name.strip_prefix("node")?.parse::<usize>().ok());
-    let from = number.into_iter().find(|node| {
-        let cores = system.text(&format!("/sys/devices/system/node/node{node}/cpulist"));
-        list(&cores.unwrap_or_default()).contains(&core)
-    })?;
-    let row = system.text(&format!("/sys/devices/system/node/node{from}/distance"))?;
-    row.split_whitespace().nth(to)?.parse().ok()
 }
 
 #[cfg(test)]
