@@ -102,6 +102,29 @@ pub fn detect(wanted: &Wanted, variables: &dyn Fn(&str) -> Option<String>) -> Re
     .run()
 }
 
+/// Returns the option by which a launcher gives each rank two cores, with its program.
+pub fn two_cores(kind: Kind, variables: &dyn Fn(&str) -> Option<String>) -> &'static str {
+    const OURS: &str = "`doorbell run --cores-per-rank 2`";
+    const MPIRUN: &str = "`mpirun --map-by slot:pe=2`";
+    const HYDRA: &str = "`mpiexec -bind-to core:2`";
+    const SRUN: &str = "`srun -c 2`";
+    let has = |name: &str| variables(name).is_some();
+    let is_step = variables("PMIX_NAMESPACE").is_some_and(|job| job.starts_with("slurm.pmix"));
+    match kind {
+        Kind::Doorbell => OURS,
+        Kind::Singleton => "`taskset -c` with two cores",
+        Kind::Pmix if is_step => SRUN,
+        Kind::Pmix => MPIRUN,
+        Kind::Pmi1 | Kind::Pmi2 if has("MPI_LOCALNRANKS") => HYDRA,
+        Kind::Pmi2 => SRUN,
+        // The daemons of `doorbell run --hosts` have this protocol, too.
+        Kind::Pmi1 if has("DOORBELL_ROOT") => OURS,
+        Kind::Environment if has("OMPI_COMM_WORLD_RANK") => MPIRUN,
+        Kind::Pmi1 | Kind::Environment if has("SLURM_STEP_ID") => SRUN,
+        Kind::Pmi1 | Kind::Environment => HYDRA,
+    }
+}
+
 struct Search<'a> {
     wanted: &'a Wanted,
     variables: &'a dyn Fn(&str) -> Option<String>,
@@ -614,5 +637,35 @@ mod tests {
     fn names_of_jobs_are_fit_for_sockets() {
         assert_eq!(named("a/b c\0"), "a_b_c_");
         assert_eq!(named(&"x".repeat(100)).len(), 60);
+    }
+
+    #[test]
+    fn each_launcher_has_its_own_option_for_two_cores() {
+        let option = |kind, names: &[(&str, &str)]| {
+            let value = |name: &str| {
+                let found = names.iter().find(|(known, _)| *known == name)?;
+                Some(found.1.to_owned())
+            };
+            two_cores(kind, &value)
+        };
+        for (kind, names, part) in [
+            (
+                Kind::Pmix,
+                &[("PMIX_NAMESPACE", "prterun-1")][..],
+                "--map-by slot:pe=2",
+            ),
+            (Kind::Pmix, &[("PMIX_NAMESPACE", "slurm.pmix.7.0")], "srun -c 2"),
+            (Kind::Environment, &[("OMPI_COMM_WORLD_RANK", "0")], "mpirun"),
+            (Kind::Environment, &[("SLURM_STEP_ID", "0")], "srun"),
+            (Kind::Pmi1, &[("MPI_LOCALNRANKS", "2")], "-bind-to core:2"),
+            (Kind::Pmi1, &[("SLURM_STEP_ID", "0")], "srun"),
+            (Kind::Pmi1, &[("DOORBELL_ROOT", "@x")], "--cores-per-rank 2"),
+            (Kind::Pmi2, &[], "srun"),
+            (Kind::Doorbell, &[], "doorbell run"),
+            (Kind::Singleton, &[], "taskset"),
+        ] {
+            let option = option(kind, names);
+            assert!(option.contains(part), "{kind}: {option}");
+        }
     }
 }

@@ -41,7 +41,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-pub use detect::{Found, Wanted, detect};
+pub use detect::{Found, Wanted, detect, two_cores};
 pub use error::LaunchError;
 pub use invite::Newcomers;
 pub(crate) use invite::{ABANDON, TOKEN, is_token, refusal_of};
