@@ -67,7 +67,14 @@ pub fn measure(
     };
     let apart = is_apart(world);
     let ports = facts.ports();
-    let record = || start.record(world.rank(), cores, CaptureRecord::of(world), &ports);
+    let record = || {
+        let binding = world.binding().unwrap_or_default();
+        RankRecord {
+            progress_core: binding.progress.or(cores.progress),
+            shares: binding.shares,
+            ..start.record(world.rank(), cores, CaptureRecord::of(world), &ports)
+        }
+    };
     let Some(pair) = pair(&mut link, &start, apart, plan, record, progress)? else {
         return Ok(None);
     };
@@ -264,6 +271,7 @@ impl Start {
             core: cores.main,
             moved: self.watch.moved(),
             progress_core: cores.progress,
+            shares: None,
             hostname: self.host.name.clone(),
             noise: self.watch.since(),
             captures,

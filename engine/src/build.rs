@@ -2,6 +2,7 @@
 
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::rail::Rail as _;
+use doorbell_job::binding;
 use doorbell_job::config::Mode;
 use doorbell_job::config::drivers::pml_config;
 use doorbell_job::connect::PeerPath;
@@ -74,11 +75,15 @@ impl World {
         let counters = seen.as_ref().map(|seen| seen.path().to_owned());
         let lost_peers = LostPeers::default();
         let dedicated = *config.progress.mode.get() == Mode::Dedicated;
+        let is_crowded = crowded(job.rank(), job.directory(), dedicated);
+        let binding = binding::of(config, job.rank(), job.directory(), is_crowded)?;
+        let shares = binding.as_ref().is_some_and(|binding| binding.shares.is_some());
+        let alone_no_more = Patience::of(&config.progress, true);
         let core = Core {
             pml,
             maker: Maker::this(),
             clock,
-            patience: Patience::of(&config.progress, crowded(job.rank(), job.directory(), dedicated)),
+            patience: Patience::of(&config.progress, is_crowded || shares),
             quiet: *config.wait.quiet.get(),
             seen,
             rank: job.rank(),
@@ -96,13 +101,14 @@ impl World {
             unlooked: 0,
             overdue: Vec::new(),
         };
-        let engine = if dedicated {
-            let (mailbox, core_id) = (*config.progress.mailbox.get(), *config.progress.core.get());
-            Engine::Dedicated(ThreadHandle::start(core, mailbox, core_id)?)
-        } else {
-            Engine::inline(core)
+        let engine = match &binding {
+            Some(binding) => {
+                let mailbox = *config.progress.mailbox.get();
+                Engine::Dedicated(ThreadHandle::start(core, mailbox, binding, alone_no_more)?)
+            }
+            None => Engine::inline(core),
         };
-        Ok(Self::assemble(engine, job, counters, hook, lost_peers))
+        Ok(Self::assemble(engine, job, counters, hook, lost_peers).bound(binding))
     }
 }
 

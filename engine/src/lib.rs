@@ -62,6 +62,7 @@ pub use doorbell_fabric::{
     error::Exit,
     select::{Selection, Unchosen},
 };
+pub use doorbell_job::binding::Binding;
 pub use doorbell_job::config::{Config, drivers};
 pub use doorbell_job::control::Control;
 pub use doorbell_job::diagnose::{NOTHING_PASSES, PathStatus, RailVerdict, why};

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::select::Selection;
+use doorbell_job::binding::Binding;
 use doorbell_job::control::{Control, LostPeers};
 use doorbell_job::diagnose::PathStatus;
 use doorbell_job::ends;
@@ -59,6 +60,7 @@ pub(crate) const USER: u16 = 0;
 pub struct World {
     engine: Kept<Engine>,
     job: Kept<Job>,
+    binding: Option<Binding>,
     counters: Option<PathBuf>,
     ledger: Ledger,
     window_keys: WindowKeys,
@@ -121,6 +123,7 @@ impl World {
         Self {
             engine: Kept::new(engine),
             job: Kept::new(job),
+            binding: None,
             counters,
             ledger: Ledger::default(),
             window_keys: WindowKeys::default(),
@@ -134,6 +137,33 @@ impl World {
             opened: Cell::new(false),
             before: None,
         }
+    }
+
+    /// Records where the two threads of this rank were bound to.
+    pub(crate) fn bound(mut self, binding: Option<Binding>) -> Self {
+        self.binding = binding;
+        self
+    }
+
+    /// Where the two threads of this rank run: the cores of the thread that made this world, and that of the
+    /// progress thread, with the reason if it shares its core or has lost it. `None` in inline mode.
+    ///
+    /// ```
+    /// let world = doorbell::Builder::new().set("progress.mode", "dedicated").build()?;
+    /// let binding = world.binding().expect("there is a progress thread");
+    /// if let Some(why) = &binding.shares {
+    ///     println!("the progress thread has no core of its own: {why}");
+    /// }
+    /// assert!(doorbell::Builder::new().set("progress.mode", "inline").build()?.binding().is_none());
+    /// # Ok::<(), doorbell::Error>(())
+    /// ```
+    pub fn binding(&self) -> Option<Binding> {
+        let binding = self.binding.clone()?;
+        let lost = self.engine.lost_core();
+        Some(Binding {
+            shares: lost.or(binding.shares),
+            ..binding
+        })
     }
 
     pub(crate) fn lost_peers(&self) -> &LostPeers {

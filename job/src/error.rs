@@ -386,6 +386,12 @@ pub enum Error {
         /// The cores that are available.
         allowed: Vec<usize>,
     },
+    /// Too few cores for a progress thread of its own.
+    #[error("the progress thread of this rank has no core of its own: {reason}")]
+    NoCore {
+        /// How many cores are there, how many are needed, and what to do.
+        reason: String,
+    },
     /// A rank outside the job.
     #[error("there is no rank {rank} in a job of {size} (0 to {})", size - 1)]
     NoSuchRank {
@@ -557,7 +563,7 @@ impl Error {
             Self::Occupied { .. } => "job.occupied",
             Self::Rail(error) => error.code(),
             Self::NoRail { .. } => "rail.none",
-            Self::Core { .. } => "progress.core",
+            Self::Core { .. } | Self::NoCore { .. } => "progress.core",
             Self::NoSuchRank { .. } => "rank.unknown",
             Self::PeerLost { .. } => "peer.lost",
             Self::Timeout(_) => "timeout",
@@ -607,6 +613,7 @@ impl Error {
                 "`doorbell info` lists every rail with its verdict and reason"
             }
             Self::Core { .. } => "name one of the allowed cores, or leave progress.core unset",
+            Self::NoCore { .. } => "`doorbell run --show-binding` shows which cores the ranks of a host get",
             Self::NoSuchRank { .. } => "check the rank against `world.size()`",
             Self::Timeout(waiting) if waiting.is_cut_off => {
                 "follow the advice about the rail above; a longer wait.deadline does not help"
@@ -689,7 +696,7 @@ impl Error {
                 Exit::Usage
             }
             Self::Corrupt { .. } => Exit::Verdict,
-            Self::NoSuchMode { .. } => Exit::Usage,
+            Self::NoSuchMode { .. } | Self::NoCore { .. } => Exit::Usage,
             Self::NoRail { .. } | Self::Elsewhere { .. } | Self::Unsupported { .. } => Exit::Rail,
             Self::PeerLost { .. }
             | Self::OneSided { .. }

@@ -7,6 +7,7 @@ use doorbell_fabric::discover::Candidate;
 use doorbell_oob::{Connection, JobKey, Terms};
 use doorbell_sim::SimNet;
 
+use crate::binding;
 use crate::config::{Config, Origin};
 use crate::connect::{self, PeerPath, RailOwner};
 use crate::cores;
@@ -150,14 +151,14 @@ fn meet_through(
     let limit = *config.job.timeout.get();
     let mut through = lock(launcher);
     let (rails, met) = pmi::meet(&mut **through, prepared, limit, most)?;
-    let local_size = through.place().local_size;
+    let local = (through.place().local_rank, through.place().local_size);
     drop(through);
     Ok(match met {
         Met::All(Meeting { key, ranks }) => (rails, key, Directory::whole(ranks)),
         Met::Zero { key, own, zero } => {
             let source = Source {
                 launcher: Arc::clone(launcher),
-                local_size,
+                local,
                 config: config.clone(),
             };
             (rails, key, Directory::lazy(*own, *zero, source)?)
@@ -183,6 +184,7 @@ pub fn join_over(
     let rank = remote.rank();
     let prepared = resolved.and_then(|(config, hook)| {
         without_launcher(&config)?;
+        binding::check(&config)?;
         let (rails, candidates) = open_all(&config)?;
         let own = info(&config, (rank, RANKS), layer, &rails)?;
         Ok((config, hook, (rails, candidates), own))
@@ -235,8 +237,9 @@ fn without_launcher(config: &Config) -> Result<(), Error> {
 /// Opens the rails, and makes the entry that this rank publishes.
 ///
 /// # Errors
-/// A rail that cannot be used.
+/// A rail that cannot be used; too few cores for a progress thread.
 pub fn prepare(config: &Config, rank: u32, size: u32, layer: Layer) -> Result<(Rails, RankInfo), Error> {
+    binding::check(config)?;
     let alone = size == 1 && config.rails.list.get().0.is_empty();
     let (rails, candidates) = if alone {
         Default::default()

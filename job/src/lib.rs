@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acm;
+pub mod binding;
 pub mod config;
 pub mod connect;
 pub mod control;

@@ -145,16 +145,46 @@ fn cores(environment: &Environment, found: &mut Vec<Caveat>) {
             ),
         ));
     }
-    let crowded = environment.ranks.iter().any(|rank| {
-        rank.progress_core
-            .is_some_and(|core| environment.ranks.iter().any(|other| other.core == Some(core)))
+    crowded(environment, found);
+}
+
+/// Progress threads that have no core of their own.
+fn crowded(environment: &Environment, found: &mut Vec<Caveat>) {
+    let shared = environment.ranks.iter().find_map(|rank| {
+        let why = rank.shares.as_ref()?;
+        Some(format!("; rank {}: {why}", rank.rank))
     });
-    if crowded {
+    let is_on_core = environment.ranks.iter().any(|rank| {
+        let others = environment
+            .ranks
+            .iter()
+            .filter(|other| other.hostname == rank.hostname);
+        rank.progress_core
+            .is_some_and(|core| others.clone().any(|other| other.core == Some(core)))
+    });
+    if shared.is_some() || is_on_core {
+        let why = shared.unwrap_or_default();
         found.push(Caveat::new(
             "crowded",
-            "a progress thread shares its core with a rank: dedicated mode needs two cores per rank"
-                .to_owned(),
+            format!(
+                "a progress thread shares its core with a rank: dedicated mode needs two cores per rank (`doorbell run \
+                 --cores-per-rank 2`){why}"
+            ),
         ));
+    }
+    let sibling = environment.ranks.iter().find_map(|rank| {
+        let (core, progress) = rank.core.zip(rank.progress_core)?;
+        environment
+            .host
+            .are_siblings(core, progress)
+            .then_some((core, progress))
+    });
+    if let Some((core, progress)) = sibling {
+        let text = format!(
+            "cores {core} and {progress} of one rank are hardware threads of one core: its progress thread and its own share \
+             that core's units (progress.core = next takes a whole one)"
+        );
+        found.push(Caveat::new("sibling-progress", text));
     }
 }
 
@@ -517,11 +547,16 @@ mod tests {
     #[test]
     fn each_disturbance_is_named_once() {
         type Change = fn(&mut Environment);
-        let cases: [(&str, Change); 16] = [
+        let cases: [(&str, Change); 18] = [
             ("not-bound", |e| e.ranks[1].core = None),
             ("shared-core", |e| e.ranks[1].core = Some(2)),
             ("no-isolation", |e| e.host.isolated = "2".to_owned()),
             ("crowded", |e| e.ranks[0].progress_core = Some(3)),
+            ("crowded", |e| e.ranks[0].shares = Some("it was moved".to_owned())),
+            ("sibling-progress", |e| {
+                e.ranks[0].progress_core = Some(6);
+                drop(e.host.threads.insert(2, "2,6".to_owned()));
+            }),
             ("governor", |e| {
                 drop(e.host.governors.insert(3, "powersave".to_owned()))
             }),

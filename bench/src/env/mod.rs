@@ -136,6 +136,9 @@ pub struct RankRecord {
     pub moved: Vec<Moved>,
     /// The core of its progress thread, in dedicated mode.
     pub progress_core: Option<usize>,
+    /// Why its progress thread shares its core with another thread, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shares: Option<String>,
     /// The name of its machine.
     pub hostname: String,
     /// What disturbed it during the measurement.

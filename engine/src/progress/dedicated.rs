@@ -11,7 +11,7 @@ use doorbell_fabric::memory::{ConstLoan, MutLoan, RegionSlice};
 use doorbell_fabric::time::Time;
 use doorbell_job::error::Error;
 use doorbell_job::types::Status;
-use doorbell_job::wait::turns::{Turn, Waiter};
+use doorbell_job::wait::turns::{Patience, Turn, Waiter};
 use doorbell_pml::{Aborted, MessageId, Payload, RecvArgs, RequestId, SendArgs, Sent, Target};
 use doorbell_ring::mpsc::Receiver;
 use rustix::event::{EventfdFlags, eventfd};
@@ -20,6 +20,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use super::completion_slots::{CompletionSlots, State};
 use super::core::Core;
 use super::one_sided::{Flush, Operation, OperationKind, RegionOperation, WindowAddress};
+use super::pinned::Pinned;
 use super::{Envelope, RequestToken};
 
 /// Commands taken in one pass, at most, so that a pass stays bounded.
@@ -155,6 +156,8 @@ pub(super) struct Shared {
     pub(super) ended: AtomicBool,
     /// The reason, if the thread was not ended by a caller.
     pub(super) reason: Mutex<String>,
+    /// Why the thread has no core of its own any more.
+    pub(super) lost_core: Mutex<Option<String>>,
 }
 
 /// A probe that waits for its message.
@@ -180,6 +183,7 @@ pub(super) struct ThreadState {
     /// Whether to ring for every pass that found work, because a foreign event loop sleeps.
     pub(super) tell: bool,
     closing: Option<Duration>,
+    pinned: Pinned,
 }
 
 /// Signals that the thread has ended, whatever way it ends. It is dropped after the desk, so that the thread
@@ -198,7 +202,7 @@ impl Drop for Ending {
 }
 
 /// The thread's main function.
-pub(super) fn run(core: Core, shared: Arc<Shared>, mut mailbox: Receiver<Command>) {
+pub(super) fn run(core: Core, shared: Arc<Shared>, mut mailbox: Receiver<Command>, pinned: Pinned) {
     let _ending = Ending(Arc::clone(&shared));
     let mut desk = ThreadState {
         core,
@@ -211,6 +215,7 @@ pub(super) fn run(core: Core, shared: Arc<Shared>, mut mailbox: Receiver<Command
         completed: false,
         tell: false,
         closing: None,
+        pinned,
     };
     desk.duty(&mut mailbox);
     let limit = desk.closing.unwrap_or_default();
@@ -224,9 +229,9 @@ pub(super) fn run(core: Core, shared: Arc<Shared>, mut mailbox: Receiver<Command
 impl ThreadState {
     fn duty(&mut self, mailbox: &mut Receiver<Command>) {
         let clock = self.core.clock.clone();
-        let patience = self.core.patience;
         // This wait never ends by itself: it has no deadline, and nothing to report as quiet.
-        let mut waiter = Waiter::new(&clock, patience, Duration::MAX, Duration::MAX);
+        let begin = |patience| Waiter::new(&clock, patience, Duration::MAX, Duration::MAX);
+        let mut waiter = begin(self.core.patience);
         while self.closing.is_none() {
             let commands = mailbox.drain(COMMANDS, |command| self.take(command));
             if commands == 0 && mailbox.is_abandoned() {
@@ -239,6 +244,11 @@ impl ThreadState {
             }
             match waiter.turn(work > 0) {
                 Turn::Again | Turn::Quiet(_) | Turn::Expired(_) => {}
+                Turn::Housekeep(now) | Turn::Sleep(now, _) if self.pinned.is_due(now) => {
+                    if let Some(patience) = self.look_at_core(now) {
+                        waiter = begin(patience);
+                    }
+                }
                 Turn::Housekeep(now) => _ = self.core.progress_at(now),
                 Turn::Yield(now) => {
                     if self.core.progress_at(now) == 0 {
@@ -248,6 +258,19 @@ impl ThreadState {
                 Turn::Sleep(now, until) => self.sleep(now, until, mailbox),
             }
         }
+    }
+
+    /// Looks whether the thread still has its core. Returns how it waits from now on, if not.
+    #[cold]
+    fn look_at_core(&mut self, now: Time) -> Option<Patience> {
+        let (text, patience) = self.pinned.look(now)?;
+        let mut lost = self
+            .shared
+            .lost_core
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *lost = Some(text);
+        Some(patience)
     }
 
     #[cold]

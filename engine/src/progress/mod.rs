@@ -12,6 +12,7 @@ mod core;
 mod dedicated;
 mod meeting;
 mod one_sided;
+mod pinned;
 mod thread_handle;
 mod watch;
 
@@ -696,6 +697,14 @@ impl Engine {
         match self {
             Self::Inline(core) => core.hold().map_or(0, |mut core| core.progress()),
             Self::Dedicated(_) => 0,
+        }
+    }
+
+    /// Returns why the progress thread lost the core that it was bound to, if it did.
+    pub(crate) fn lost_core(&self) -> Option<String> {
+        match self {
+            Self::Inline(_) => None,
+            Self::Dedicated(link) => link.lost_core(),
         }
     }
 

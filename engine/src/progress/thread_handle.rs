@@ -1,25 +1,26 @@
 //! The caller's side of dedicated mode: puts commands into the mailbox and polls slots.
 
 use std::cell::RefCell;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use doorbell_fabric::cores::{self, CoreSet, Narrowed};
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::time::Time;
+use doorbell_job::binding::Binding;
 use doorbell_job::error::{Awaited, Error, Waiting};
 use doorbell_job::types::Status;
 use doorbell_job::wait::turns::{Clock, Patience, Turn, Waiter};
 use doorbell_ring::mpsc::{Refused, Sender, mailbox};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::completion_slots::{CompletionSlots, State};
 use super::core::Core;
 use super::dedicated::{Bell, Command, Shared, ThreadState, run};
+use super::pinned::Pinned;
 use super::{Look, RequestToken};
 
 /// Interval between two checks of a long wait for raw completions.
@@ -36,6 +37,8 @@ pub(crate) struct ThreadHandle {
     patience: Patience,
     quiet: Duration,
     thread: Option<JoinHandle<()>>,
+    /// The cores that the caller's thread has without this world.
+    _narrowed: Option<Narrowed>,
 }
 
 /// CompletionSlots that are not in use.
@@ -72,8 +75,14 @@ impl Pool {
 }
 
 impl ThreadHandle {
-    /// Starts the thread, on `core_id` when one is named.
-    pub(crate) fn start(core: Core, commands: u32, core_id: Option<u32>) -> Result<Self, Error> {
+    /// Starts the thread, and binds it and the calling thread as `binding` has it. Should its core be lost
+    /// later, the thread waits with the patience `crowded`.
+    pub(crate) fn start(
+        core: Core,
+        commands: u32,
+        binding: &Binding,
+        crowded: Patience,
+    ) -> Result<Self, Error> {
         let capacity = (commands.clamp(2, 1 << 20) as usize).next_power_of_two();
         let (sender, receiver) = mailbox(capacity).map_err(|error| Error::Job {
             reason: error.to_string(),
@@ -84,15 +93,19 @@ impl ThreadHandle {
             engine: Bell::new("the progress thread")?,
             ended: AtomicBool::new(false),
             reason: Mutex::new("a caller closed it".to_owned()),
+            lost_core: Mutex::new(None),
         });
-        let pin = core_id.map(find_core).transpose()?;
+        let narrowed = binding.own_cores.as_ref().map(narrow).transpose()?;
         let (clock, patience, quiet) = (core.clock.clone(), core.patience, core.quiet);
         let name = format!("doorbell-{}", core.rank);
+        let pinned = Pinned::to(binding.progress, core.rank, crowded);
         let of_thread = Arc::clone(&shared);
-        let (report, pinned) = std::sync::mpsc::sync_channel(1);
+        let (report, bound) = std::sync::mpsc::sync_channel(1);
+        let progress = binding.progress;
         let thread = thread::Builder::new().name(name).spawn(move || {
-            let _ = report.send(pin.map_or(Ok(()), bind));
-            run(core, of_thread, receiver);
+            let to = progress.map(|core| CoreSet::from_iter([core]));
+            let _ = report.send(to.map_or(Ok(()), |to| cores::bind(&to)));
+            run(core, of_thread, receiver, pinned);
         });
         let thread = thread.map_err(|source| {
             let remedy = "check `ulimit -u` and the container's limit of threads";
@@ -107,8 +120,9 @@ impl ThreadHandle {
             patience,
             quiet,
             thread: Some(thread),
+            _narrowed: narrowed,
         };
-        match (pinned.recv(), core_id) {
+        match (bound.recv(), binding.progress) {
             (Ok(Err(source)), Some(core)) => {
                 let remedy = "leave the setting `progress.core` away";
                 Err(Error::io(
@@ -120,6 +134,12 @@ impl ThreadHandle {
             }
             _ => Ok(link),
         }
+    }
+
+    /// Returns why the thread lost the core that it was bound to, if it did.
+    pub(crate) fn lost_core(&self) -> Option<String> {
+        let lost = self.shared.lost_core.lock();
+        lost.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Puts a command into the mailbox, and waits for room.
@@ -416,24 +436,15 @@ fn unknown(what: Awaited, waited: Duration, error: &Error) -> Waiting {
     }
 }
 
-/// Binds the calling thread to a core.
-fn bind(core: core_affinity::CoreId) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    set.set(core.id);
-    sched_setaffinity(None, &set).map_err(io::Error::from)
-}
-
-fn find_core(core: u32) -> Result<core_affinity::CoreId, Error> {
-    let allowed = core_affinity::get_core_ids().unwrap_or_default();
-    let found = allowed.into_iter().find(|id| id.id == core as usize);
-    found.ok_or_else(|| refused(core, "it is not among the cores that this process may use"))
-}
-
-fn refused(core: u32, reason: &'static str) -> Error {
-    let allowed = core_affinity::get_core_ids().unwrap_or_default();
-    Error::Core {
-        core,
-        reason,
-        allowed: allowed.into_iter().map(|id| id.id).collect(),
-    }
+/// Keeps the calling thread off the cores of progress threads.
+fn narrow(own: &CoreSet) -> Result<Narrowed, Error> {
+    Narrowed::bind(own).map_err(|source| {
+        let remedy = "leave the setting `progress.core` away";
+        Error::io(
+            "bind the rank's own thread",
+            &format!("cores {own}"),
+            source,
+            remedy,
+        )
+    })
 }

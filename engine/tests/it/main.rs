@@ -6,6 +6,7 @@ mod common;
 
 mod am;
 mod apart;
+mod bound;
 mod control;
 mod examples;
 mod faults;

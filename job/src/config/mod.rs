@@ -12,6 +12,7 @@
 mod bounds;
 pub mod drivers;
 mod fault;
+mod progress_core;
 mod setting;
 mod source;
 mod unknown;
@@ -29,6 +30,7 @@ use doorbell_xdp::XdpConfig;
 use serde::Serialize;
 
 pub use fault::{Fault, Faults, When};
+pub use progress_core::ProgressCore;
 pub use setting::{Origin, Setting};
 pub use unknown::warned_variables;
 pub use value::{
@@ -129,8 +131,8 @@ settings! {
     progress: Progress {
         mode: Mode = Mode::Inline, "DOORBELL_PROGRESS",
             "Which thread moves messages: the caller's, or a dedicated one.";
-        core: Option<u32> = None, "DOORBELL_PROGRESS_CORE",
-            "The core that the dedicated thread is pinned to; auto: not pinned.";
+        core: ProgressCore = ProgressCore::Auto, "DOORBELL_PROGRESS_CORE",
+            "The core of the dedicated thread: next (another whole core of this rank's), sibling (a hardware thread of this rank's own core), a number, or a list with one for each rank of the host; auto: next where this rank was given several cores of the machine, else not pinned.";
         wait: Wait = Wait::Balanced, "DOORBELL_WAIT", "What a wait does while nothing happens.";
         spins: Option<u32> = None, "DOORBELL_SPINS",
             "Empty polls before a wait yields the core; auto: many, or few when ranks share cores.";

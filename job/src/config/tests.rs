@@ -184,7 +184,11 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         ("job.launch", &["auto", "pmix", "singleton"], &["", "0", "pmi3"]),
         ("rails.list", &["", "shm", "shm,sim:1"], &["0", "1", "shm,shm"]),
         ("progress.mode", &["inline", "dedicated"], &["", "0", "1"]),
-        ("progress.core", &["0", "1", "4294967295", ""], &["4294967296"]),
+        (
+            "progress.core",
+            &["0", "1", "4294967295", "", "next", "sibling", "2,3", "4-7"],
+            &["4294967296", "nxt", "3-", "1,,2", "0-9999"],
+        ),
         ("progress.wait", &["sleep", "balanced"], &["", "0", "1"]),
         (
             "progress.spins",

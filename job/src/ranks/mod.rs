@@ -67,6 +67,8 @@ pub struct Directory {
     apart: bool,
     /// How many ranks this host has, where only the launcher knows.
     here: Option<u32>,
+    /// This rank's place among those of its host, where only the launcher knows.
+    local_rank: Option<u32>,
 }
 
 impl Directory {
@@ -88,6 +90,7 @@ impl Directory {
             reader: None,
             apart,
             here: None,
+            local_rank: None,
         }
     }
 
@@ -98,7 +101,7 @@ impl Directory {
     pub fn lazy(own: RankInfo, zero: RankInfo, source: Source) -> Result<Self, Error> {
         let news = Notices::default();
         news.begin("make an eventfd for the look-up of other ranks")?;
-        let here = source.here();
+        let (here, local_rank) = (source.here(), source.local_rank());
         let apart = own.host != zero.host || here.is_none_or(|here| here < own.size);
         let known: Box<[OnceLock<_>]> = (0..own.size).map(|_| OnceLock::new()).collect();
         let shared = Arc::new(Shared {
@@ -113,6 +116,7 @@ impl Directory {
             reader: Some(Arc::new(reader)),
             apart,
             here,
+            local_rank,
         };
         directory.shared.learn(own);
         directory.shared.learn(zero);
@@ -138,6 +142,12 @@ impl Directory {
     /// not report it.
     pub fn here(&self) -> Option<u32> {
         self.here
+    }
+
+    /// Returns this rank's place among those of its host, where the table is not complete; `None` where the
+    /// launcher does not report it.
+    pub fn local_rank(&self) -> Option<u32> {
+        self.local_rank
     }
 
     /// Returns a rank's entry, if it was read.

@@ -16,15 +16,19 @@ use crate::meet::{RankInfo, pmi};
 pub struct Source {
     /// The launcher, which has the values that its ranks published.
     pub launcher: LauncherHandle,
-    /// How many ranks are on this host, where the launcher reports it.
-    pub local_size: Option<u32>,
+    /// This rank's place among those of its host, and how many those are, where the launcher reports them.
+    pub local: (Option<u32>, Option<u32>),
     /// The configuration: whether, and how, addresses are resolved.
     pub config: Config,
 }
 
 impl Source {
     pub(super) fn here(&self) -> Option<u32> {
-        self.local_size
+        self.local.1
+    }
+
+    pub(super) fn local_rank(&self) -> Option<u32> {
+        self.local.0
     }
 }
 

@@ -92,7 +92,8 @@ pub(crate) struct MeasureArgs {
     /// With `--verify`: flip a bit in one of N messages before it leaves, to see that it is found
     #[arg(long, value_name = "N", requires = "verify", allow_hyphen_values = true, value_parser = whole::<u64>(1..=1_000_000_000_000))]
     pub(crate) spoil: Option<u64>,
-    /// The two cores, as in `--cores 0,1`; with `--serve` or `--connect`, those of this side
+    /// The two cores, as in `--cores 0,1`, or with `--mode dedicated` four, as in `--cores 0,1,2,3`: each
+    /// rank's own and that of its progress thread; with `--serve` or `--connect`, those of this side
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, allow_hyphen_values = true,
           value_parser = core)]
     pub(crate) cores: Vec<usize>,

@@ -6,9 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use doorbell::oob::{Connection, Endpoint};
+use doorbell_bench::job::Cores;
+use doorbell_bench::pin;
 
 use super::args::MeasureArgs;
-use super::hosts::{Side, alone, cores, no_way, terms};
+use super::hosts::{Side, alone, bind_both, cores, no_way, terms};
 use super::layer::LayerJob;
 use super::settings::{Threads, builder, check_rails};
 use super::{Asked, part};
@@ -29,7 +31,9 @@ pub(super) fn connect(asked: &Asked<'_>, to: &Endpoint, threads: Threads) -> Res
     asked.check_captures(&[0])?;
     report_files::check(&asked.outputs())?;
     check_rails(args)?;
-    let cores = cores(args, Side::Connects, threads)?;
+    let cores = cores(args, Side::Connects, &threads)?;
+    let allowed = pin::allowed();
+    bind_both(cores)?;
     let terms = terms(&args.hosts)?;
     let to = &by_address_service(args, to)?;
     let started = Instant::now();
@@ -49,7 +53,8 @@ pub(super) fn connect(asked: &Asked<'_>, to: &Endpoint, threads: Threads) -> Res
             job => break job.map_err(no_way)?,
         }
     };
-    part::carry_out(asked, job, cores)
+    let main = cores.main.or(job.own_core());
+    part::carry_out(asked, job, Cores { main, ..cores }, allowed)
 }
 
 /// The host by its address, where settings have the address service look up names; as it was, where that does

@@ -1,9 +1,11 @@
 //! What the two sides of a measurement between two hosts share: `--serve` and `--connect`.
 
+use doorbell::config::ProgressCore;
 use doorbell::oob::launch::Kind;
 use doorbell::oob::{JobKey, Terms};
 use doorbell_bench::job::Cores;
 use doorbell_bench::pin;
+use doorbell_fabric::cores::Topology;
 use doorbell_fabric::error::Exit;
 
 use super::args::{HostsArgs, MeasureArgs};
@@ -74,7 +76,7 @@ pub(super) enum Side {
 const THREADS: usize = 2;
 
 /// The cores of this side. Unnamed, the two sides take different ones: they may be on one host after all.
-pub(super) fn cores(args: &MeasureArgs, side: Side, threads: Threads) -> Result<Cores, ToolError> {
+pub(super) fn cores(args: &MeasureArgs, side: Side, threads: &Threads) -> Result<Cores, ToolError> {
     let allowed = pin::apart();
     let dedicated = threads.dedicated;
     if let Some(core) = args.cores.iter().find(|core| !allowed.contains(core)) {
@@ -91,17 +93,15 @@ pub(super) fn cores(args: &MeasureArgs, side: Side, threads: Threads) -> Result<
             main: allowed.get(side % allowed.len().max(1)).copied(),
             progress: None,
         }),
-        [] if allowed.len() < both => Ok(Cores {
-            main: None,
-            progress: threads.core_or(None),
-        }),
+        // The library divides what there is, or does as the settings have it.
+        [] if allowed.len() < both || threads.core != ProgressCore::Auto => Ok(Cores::default()),
         [] => Ok(Cores {
             main: allowed.get(side * THREADS).copied(),
             progress: threads.core_or(allowed.get(side * THREADS + 1).copied()),
         }),
         [main] => Ok(Cores {
             main: Some(main),
-            progress: threads.core_or(None),
+            progress: threads.core_or(Some(beside(main, side))),
         }),
         [main, progress] if dedicated => Ok(Cores {
             main: Some(main),
@@ -112,6 +112,22 @@ pub(super) fn cores(args: &MeasureArgs, side: Side, threads: Threads) -> Result<
              its progress thread"
                 .to_owned(),
         )),
+    }
+}
+
+/// Returns a core for a progress thread whose side has `main`: another whole one, if there is one.
+fn beside(main: usize, side: usize) -> usize {
+    let topology = Topology::read();
+    let others = topology.usable().without(&topology.siblings(main));
+    let free = topology.within(&others).order(None);
+    free.get(side).or(free.first()).copied().unwrap_or(main)
+}
+
+/// Binds the calling thread to the cores of both threads of this side, which the library divides.
+pub(super) fn bind_both(cores: Cores) -> Result<(), ToolError> {
+    match (cores.main, cores.progress) {
+        (Some(main), Some(progress)) => Ok(pin::bind_all(&[main, progress])?),
+        _ => Ok(()),
     }
 }
 
@@ -135,9 +151,9 @@ mod tests {
             let args = args(line);
             let threads = Threads {
                 dedicated: args.mode.is_some_and(|mode| mode.name() == "dedicated"),
-                core: None,
+                ..Threads::default()
             };
-            cores(&args, side, threads)
+            cores(&args, side, &threads)
         };
         let main = |line: &[&str], side| of(line, side).unwrap().main;
         if allowed.len() > 1 {

@@ -62,6 +62,14 @@ impl LayerJob {
         }
     }
 
+    /// The core that is meant for this thread, where a progress thread has another one.
+    pub(super) fn own_core(&self) -> Option<usize> {
+        match self {
+            Self::World(world) => world.binding()?.own,
+            Self::Portals(_) | Self::Am(..) => None,
+        }
+    }
+
     pub(super) fn rank(&self) -> u32 {
         self.job().rank()
     }

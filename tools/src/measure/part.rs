@@ -15,9 +15,15 @@ use super::{Asked, launched};
 use crate::error::ToolError;
 use crate::{console, report_files};
 
-/// This rank's part, in a job that is there; rank 0 shows the report.
-pub(super) fn carry_out(asked: &Asked<'_>, mut job: LayerJob, cores: Cores) -> Result<ExitCode, ToolError> {
-    match take_part(asked, &mut job, cores) {
+/// This rank's part, in a job that is there; rank 0 shows the report. `allowed` are the cores that this
+/// process might use before its threads were bound.
+pub(super) fn carry_out(
+    asked: &Asked<'_>,
+    mut job: LayerJob,
+    cores: Cores,
+    allowed: Vec<usize>,
+) -> Result<ExitCode, ToolError> {
+    match take_part(asked, &mut job, cores, allowed) {
         Ok(exit) => {
             job.close();
             Ok(exit.into())
@@ -28,9 +34,14 @@ pub(super) fn carry_out(asked: &Asked<'_>, mut job: LayerJob, cores: Cores) -> R
     }
 }
 
-fn take_part(asked: &Asked<'_>, job: &mut LayerJob, cores: Cores) -> Result<Exit, ToolError> {
+fn take_part(
+    asked: &Asked<'_>,
+    job: &mut LayerJob,
+    cores: Cores,
+    allowed: Vec<usize>,
+) -> Result<Exit, ToolError> {
     let allowed = match &asked.args.allowed[..] {
-        [] => pin::allowed(),
+        [] => allowed,
         launched => launched.to_vec(),
     };
     if let Some(core) = cores.main {

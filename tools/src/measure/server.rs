@@ -26,7 +26,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::Asked;
 use super::args::MeasureArgs;
-use super::hosts::{Side, alone, cores, no_way, terms};
+use super::hosts::{Side, alone, bind_both, cores, no_way, terms};
 use super::layer::LayerJob;
 use super::settings::{Threads, builder, check_rails};
 use crate::console;
@@ -46,7 +46,7 @@ pub(super) fn serve(asked: &Asked<'_>, threads: Threads) -> Result<ExitCode, Too
         return Err(ToolError::Usage(text));
     }
     check_rails(args)?;
-    let cores = cores(args, Side::Serves, threads)?;
+    let cores = cores(args, Side::Serves, &threads)?;
     let loopback = || Endpoint::from(SocketAddr::from(([127, 0, 0, 1], PORT)));
     let bind = args.hosts.bind.clone().unwrap_or_else(loopback);
     let address = bind.resolve(LOOK_UP)?.into_iter().next();
@@ -212,6 +212,7 @@ fn one(args: &MeasureArgs, client: Connection, cores: Cores) -> Result<(), ToolE
         layer: args.layer.layer(),
         ..Plan::new(Kind::Pingpong)
     };
+    bind_both(cores)?;
     let mut job = LayerJob::build_over(builder(args, cores.progress), &plan, client).map_err(no_way)?;
     let (pid, rails) = job.peer(0);
     // The main thread notices a reader that has gone.
@@ -219,10 +220,11 @@ fn one(args: &MeasureArgs, client: Connection, cores: Cores) -> Result<(), ToolE
         "{address} connected: process {pid}, over {}\n",
         rails.join(", ")
     ));
-    if let Some(core) = cores.main {
+    let main = cores.main.or(job.own_core());
+    if let Some(core) = main {
         pin::bind(core)?;
     }
-    job.measure(&plan, cores, &mut ())?;
+    job.measure(&plan, Cores { main, ..cores }, &mut ())?;
     job.close();
     Ok(())
 }

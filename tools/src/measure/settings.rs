@@ -2,19 +2,19 @@
 //! made.
 
 use doorbell::Config;
-use doorbell::config::Mode;
+use doorbell::config::{Mode, ProgressCore};
 use doorbell_fabric::name::RailName;
 
 use super::args::{LayerArg, MeasureArgs};
 use crate::error::ToolError;
 
 /// Which thread makes progress, and where: by the options, else by the settings, else by the machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Threads {
     /// Progress is made by a thread of its own.
     pub(crate) dedicated: bool,
     /// The core that settings name for it.
-    pub(crate) core: Option<usize>,
+    pub(crate) core: ProgressCore,
 }
 
 impl Threads {
@@ -41,16 +41,16 @@ impl Threads {
 
     fn of_config(config: &Config) -> Self {
         let dedicated = *config.progress.mode.get() == Mode::Dedicated;
-        let core = config.progress.core.get().map(|core| core as usize);
-        Self {
-            dedicated,
-            core: core.filter(|_| dedicated),
-        }
+        let core = match dedicated {
+            true => config.progress.core.get().clone(),
+            false => ProgressCore::Auto,
+        };
+        Self { dedicated, core }
     }
 
-    /// The core of the progress thread, when it would be `other` without the settings.
-    pub(crate) fn core_or(self, other: Option<usize>) -> Option<usize> {
-        self.core.or(other).filter(|_| self.dedicated)
+    /// The core of the progress thread, where the settings leave it to this program.
+    pub(crate) fn core_or(&self, other: Option<usize>) -> Option<usize> {
+        other.filter(|_| self.dedicated && self.core == ProgressCore::Auto)
     }
 }
 

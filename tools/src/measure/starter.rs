@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use doorbell::config::ProgressCore;
 use doorbell_bench::pin;
 
 use super::args::MeasureArgs;
@@ -11,6 +12,8 @@ use super::settings::{Threads, check_rails};
 use super::{Asked, hosts};
 use crate::error::ToolError;
 use crate::report_files;
+use crate::run::args::Bind;
+use crate::run::placement::{Placement, Wanted};
 use crate::run::{Launch, Output, can_bind, launch};
 
 /// Ranks of a measurement that starts its own.
@@ -28,7 +31,7 @@ pub(super) fn start(asked: &Asked<'_>, threads: Threads) -> Result<ExitCode, Too
     check_rails(args)?;
     launch(&Launch {
         ranks: PAIR,
-        cores: cores(args, threads)?,
+        cores: cores(args, &threads)?,
         variables: Vec::new(),
         program: std::env::current_exe().map_or_else(|_| OsString::from("doorbell"), PathBuf::into_os_string),
         args: std::env::args_os().skip(1).chain(allowed_before()).collect(),
@@ -43,13 +46,20 @@ fn allowed_before() -> Option<OsString> {
     (!cores.is_empty()).then(|| format!("--allowed={cores}").into())
 }
 
-/// The cores of the two ranks; not bound from outside when each needs two of them, or settings name one.
-fn cores(args: &MeasureArgs, threads: Threads) -> Result<Vec<Option<usize>>, ToolError> {
+/// The cores of the two ranks; not bound from outside where settings or `--cores` have more to say than one
+/// core for each.
+fn cores(args: &MeasureArgs, threads: &Threads) -> Result<Vec<Vec<usize>>, ToolError> {
+    let unbound = || vec![Vec::new(); PAIR as usize];
     let allowed = pin::apart();
     if !args.cores.is_empty() {
-        if args.cores.len() != PAIR as usize {
+        let most = if threads.dedicated { DEDICATED_CORES } else { 2 };
+        if ![2, most].contains(&args.cores.len()) {
+            let more = match threads.dedicated {
+                true => ", or four with `--mode dedicated` (each rank's own and its progress thread's)",
+                false => "",
+            };
             let text = format!(
-                "`--cores` takes two cores, as in `--cores 0,1`, and {} were given",
+                "`--cores` takes two cores, as in `--cores 0,1`{more}, and {} were given",
                 args.cores.len()
             );
             return Err(ToolError::Usage(text));
@@ -61,18 +71,31 @@ fn cores(args: &MeasureArgs, threads: Threads) -> Result<Vec<Option<usize>>, Too
             );
             return Err(ToolError::Usage(text));
         }
-        if threads.core.is_none() {
-            return Ok(args.cores.iter().copied().map(Some).collect());
-        }
+        return Ok(match threads.dedicated {
+            // Each rank binds its threads itself.
+            true => unbound(),
+            false => args.cores.iter().map(|core| vec![*core]).collect(),
+        });
     }
-    // Each rank binds its threads itself.
-    if threads.core.is_some() || (threads.dedicated && allowed.len() >= DEDICATED_CORES) {
-        return Ok(vec![None; PAIR as usize]);
+    let named = matches!(threads.core, ProgressCore::Number(_) | ProgressCore::List(_));
+    if named || !can_bind() {
+        return Ok(unbound());
     }
-    if !can_bind() {
-        return Ok(vec![None; PAIR as usize]);
+    let wanted = Wanted {
+        bind: Bind::Auto,
+        each: None,
+        dedicated: threads.dedicated,
+        sibling: threads.core == ProgressCore::Sibling,
+        rails: args.rails.clone(),
+    };
+    match Placement::choose(&wanted, PAIR)?.ranks {
+        // Two ranks on one core are better there than moved about.
+        ranks if ranks.iter().all(Vec::is_empty) => Ok(allowed
+            .iter()
+            .cycle()
+            .take(PAIR as usize)
+            .map(|core| vec![*core])
+            .collect()),
+        ranks => Ok(ranks),
     }
-    Ok((0..PAIR as usize)
-        .map(|rank| allowed.get(rank % allowed.len().max(1)).copied())
-        .collect())
 }

@@ -34,6 +34,7 @@ passphrase, or an agent). The program, the folder and doorbell itself are at the
 and PMI_SIZE in their environment, as under MPICH's launcher, so MPICH programs start as well. The daemons and the launcher \
 communicate under a key of the job, over the NICs that --nic names: docs/launchers.md lists what listens.\n\n", settings!(), exits!(), "\
 Examples:\n  doorbell run -n 2 -- ./hello\n  doorbell run -n 4 --rail shm --timeout 60 -- ./my-program --its-flag\n  \
+doorbell run -n 2 --cores-per-rank 2 --show-binding -- ./my-program\n  \
 doorbell run -n 2 --bind none --no-prefix -- sh -c 'echo $DOORBELL_RANK of $DOORBELL_SIZE'\n  \
 doorbell run -n 4 --hosts node1:2,node2:2 --nic 10.0.0.0/8 --rail udp:eth0 --timeline -- ./my-program"))]
 pub struct RunArgs {
@@ -51,6 +52,19 @@ pub struct RunArgs {
     /// Binding of ranks to cores
     #[arg(long, value_enum, default_value_t = Bind::Auto)]
     pub(crate) bind: Bind,
+    /// Give each rank this many whole cores, 1 to 1024: one for its own thread, one for its progress thread
+    /// (progress.mode = dedicated), and further ones for threads of the program. Hardware threads of one core
+    /// count as two only when there are too few whole cores; cores of the node of a named rail's device come
+    /// first, isolated ones first within a node. Too few are refused before a rank starts (status 2). Without
+    /// it, each rank gets one, or with a progress thread two where there are enough
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole::<u32>(1..=1024))]
+    pub(crate) cores_per_rank: Option<u32>,
+    /// Print the cores that each rank of this host gets; without a program, start nothing
+    #[arg(long, conflicts_with = "hosts")]
+    pub(crate) show_binding: bool,
+    /// With `--show-binding`: print it as JSON
+    #[arg(long, requires = "show_binding")]
+    pub(crate) json: bool,
     /// Pass output on as it is, without the rank in front of each line
     #[arg(long)]
     pub(crate) no_prefix: bool,
@@ -106,8 +120,8 @@ pub struct RunArgs {
     #[arg(help_heading = "Several hosts", long, requires = "hosts")]
     pub(crate) timeline: bool,
     /// Program that each rank runs
-    #[arg(value_name = "PROGRAM", required = true)]
-    pub(crate) program: std::ffi::OsString,
+    #[arg(value_name = "PROGRAM", required_unless_present = "show_binding")]
+    pub(crate) program: Option<std::ffi::OsString>,
     /// Arguments of the program
     #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) args: Vec<std::ffi::OsString>,
@@ -119,9 +133,9 @@ pub struct ExecArgs {
     /// The launcher's process: when it is another one, the launcher is dead already
     #[arg(long)]
     pub(crate) launcher: u32,
-    /// The core to be bound to
-    #[arg(long)]
-    pub(crate) core: Option<usize>,
+    /// The cores to be bound to
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) cores: Vec<usize>,
     /// The soft limit of open files for the program
     #[arg(long)]
     pub(crate) open_files: Option<u64>,

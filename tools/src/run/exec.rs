@@ -17,7 +17,7 @@ const NOT_FOUND: u8 = 127;
 /// The shell's exit status for a program that cannot be run.
 const NOT_RUN: u8 = 126;
 
-/// Requests to die with the launcher, binds the core, and becomes the program.
+/// Requests to die with the launcher, binds its cores, and becomes the program.
 pub(crate) fn exec_rank(args: &ExecArgs) -> Result<ExitCode, ToolError> {
     let system = |what| {
         move |errno: rustix::io::Errno| ToolError::System {
@@ -44,9 +44,7 @@ pub(crate) fn exec_rank(args: &ExecArgs) -> Result<ExitCode, ToolError> {
             ));
         }
     }
-    if let Some(core) = args.core {
-        pin::bind(core)?;
-    }
+    pin::bind_all(&args.cores)?;
     if let Some(files) = args.open_files {
         limits::restore(files);
     }

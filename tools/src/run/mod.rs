@@ -20,6 +20,7 @@ mod exit_policy;
 mod hosts;
 pub(crate) mod job;
 mod limits;
+pub(crate) mod placement;
 mod pmi_group;
 mod pmi_groups;
 mod prefix;
@@ -35,12 +36,13 @@ use std::time::Duration;
 
 use doorbell::Config;
 use doorbell_bench::pin;
-use doorbell_fabric::error::advice;
+use doorbell_fabric::error::{Exit, advice};
 use doorbell_fabric::name::RailName;
 
 use crate::console;
 use crate::error::ToolError;
-use crate::run::args::{Bind, RunArgs};
+use crate::run::args::RunArgs;
+use crate::run::placement::{Placement, Wanted};
 
 pub(crate) use exec::exec_rank;
 pub(crate) use hosts::daemon;
@@ -60,8 +62,8 @@ pub enum Output {
 pub struct Launch {
     /// The number of ranks.
     pub ranks: u32,
-    /// The core of each rank, or `None` for ranks that are not bound.
-    pub cores: Vec<Option<usize>>,
+    /// The cores of each rank; none for ranks that are not bound.
+    pub cores: Vec<Vec<usize>>,
     /// Additional variables for all ranks.
     pub variables: Vec<(&'static str, String)>,
     /// The program to run.
@@ -80,13 +82,28 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, ToolError> {
     if args.hosts.is_none() {
         refuse_missing(&args.rails)?;
     }
+    let wanted = Wanted::of(args);
+    let placement = match args.hosts {
+        // Each host's daemon chooses the cores of its ranks.
+        Some(_) => None,
+        None => Some(Placement::choose(&wanted, args.ranks)?),
+    };
+    if let Some(placement) = placement.as_ref().filter(|_| args.show_binding) {
+        let text = placement.show(args.json)?;
+        match args.program {
+            None => return console::print(&text).map(|()| Exit::Done.into()),
+            // The standard output is the ranks'.
+            Some(_) => console::say(text.trim_end()),
+        }
+    }
+    let program = args.program.clone().unwrap_or_default();
     let rails: Vec<&str> = args.rails.iter().map(|rail| rail.as_str()).collect();
     let rails = (!rails.is_empty()).then(|| ("DOORBELL_RAILS", rails.join(",")));
     let launch = Launch {
         ranks: args.ranks,
-        cores: cores(args.bind, args.ranks),
+        cores: placement.map(|placement| placement.ranks).unwrap_or_default(),
         variables: rails.into_iter().collect(),
-        program: args.program.clone(),
+        program,
         args: args.args.clone(),
         output: if args.no_prefix {
             Output::Inherited
@@ -96,7 +113,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, ToolError> {
         timeout: args.timeout.map(Duration::from_secs_f64),
     };
     match &args.hosts {
-        Some(list) => hosts::launch(&launch, list, args),
+        Some(list) => hosts::launch(&launch, list, args, wanted),
         None => job::launch(&launch),
     }
 }
@@ -137,34 +154,4 @@ pub fn can_bind() -> bool {
         }
         refusal.is_some()
     })
-}
-
-/// Returns one core for each rank in turn.
-fn cores(bind: Bind, ranks: u32) -> Vec<Option<usize>> {
-    // Hardware threads of the same core come last.
-    let allowed = pin::apart();
-    let ranks = ranks as usize;
-    let bound = match bind {
-        Bind::None => false,
-        Bind::Core => !allowed.is_empty(),
-        Bind::Auto => ranks <= allowed.len() && can_bind(),
-    };
-    (0..ranks)
-        .map(|rank| bound.then(|| allowed[rank % allowed.len()]))
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_are_bound_in_turn_or_not_at_all() {
-        let allowed = pin::allowed();
-        assert_eq!(cores(Bind::None, 2), [None, None]);
-        assert_eq!(cores(Bind::Auto, 1), [Some(allowed[0])]);
-        let many = allowed.len() as u32 + 1;
-        assert!(cores(Bind::Auto, many).iter().all(Option::is_none));
-        assert_eq!(cores(Bind::Core, many).last(), Some(&Some(allowed[0])));
-    }
 }

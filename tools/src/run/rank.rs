@@ -53,8 +53,8 @@ pub(super) struct Spec<'a> {
     pub(super) variables: Vec<(String, OsString)>,
     /// Variables to remove.
     pub(super) without: &'a [&'a str],
-    /// The core it is bound to.
-    pub(super) core: Option<usize>,
+    /// The cores it is bound to, if any.
+    pub(super) cores: Vec<usize>,
     /// Its working directory; `None` for ours.
     pub(super) folder: Option<PathBuf>,
     pub(super) stdin: Stdio,
@@ -100,8 +100,9 @@ impl Rank {
             .arg0(own)
             .arg("exec-rank")
             .args(["--launcher", &std::process::id().to_string()]);
-        if let Some(core) = spec.core {
-            command.args(["--core", &core.to_string()]);
+        if !spec.cores.is_empty() {
+            let cores: Vec<String> = spec.cores.iter().map(usize::to_string).collect();
+            command.args(["--cores", &cores.join(",")]);
         }
         if let Some(files) = limits::open_files() {
             command.args(["--open-files", &files.to_string()]);

@@ -85,7 +85,7 @@ pub(crate) fn loop_spawn() -> PathBuf {
 }
 
 /// Builds an example. `cargo test` builds it beside the program, unless its arguments select one test only.
-fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     let program = assert_cmd::cargo::cargo_bin("doorbell");
     let example = program.with_file_name("examples").join(name);
     built(example, &["-p", "doorbell-tools", "--example", name])

@@ -1,6 +1,7 @@
 //! The program from outside: every command, its output, its exit statuses, and what it leaves behind.
 
 mod acm;
+mod binding;
 mod commands;
 mod common;
 mod counters;

@@ -26,7 +26,7 @@ pub(crate) fn measure_overlap(args: &OverlapArgs) -> Result<ExitCode, ToolError>
     }
     launch(&Launch {
         ranks: 2,
-        cores: vec![None; 2],
+        cores: vec![Vec::new(); 2],
         variables: Vec::new(),
         program: std::env::current_exe().map_or_else(|_| OsString::from("doorbell"), PathBuf::into_os_string),
         args: std::env::args_os().skip(1).collect(),

@@ -383,7 +383,7 @@ impl<'a> Launcher<'a> {
                 .collect(),
             variables: self.options.variables.clone(),
             folder: self.options.folder.clone(),
-            bind: self.options.bind,
+            cores: self.options.cores.clone(),
             has_input: input::is_there(),
         };
         self.broadcast(&DaemonCommand::Start(Box::new(plan)));

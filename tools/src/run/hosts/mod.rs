@@ -35,7 +35,8 @@ use std::time::Duration;
 use self::here::Here;
 use super::Launch;
 use crate::error::ToolError;
-use crate::run::args::{Bind, RunArgs};
+use crate::run::args::RunArgs;
+use crate::run::placement::Wanted;
 
 pub(crate) use daemon::daemon;
 
@@ -51,7 +52,8 @@ struct Options {
     ports: String,
     variables: Vec<(String, Vec<u8>)>,
     folder: Vec<u8>,
-    bind: Bind,
+    /// The cores that each rank is to have.
+    cores: Wanted,
     /// How long the daemons may take to be ready.
     start: Duration,
     timeline: bool,
@@ -72,7 +74,12 @@ const OWN: [&str; 6] = [
 ];
 
 /// Runs `launch` on the named hosts.
-pub(super) fn launch(launch: &Launch, list: &str, args: &RunArgs) -> Result<ExitCode, ToolError> {
+pub(super) fn launch(
+    launch: &Launch,
+    list: &str,
+    args: &RunArgs,
+    cores: Wanted,
+) -> Result<ExitCode, ToolError> {
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     let named = place::named(list).map_err(ToolError::Usage)?;
     let here = Here::look_up(named.iter().map(|(name, _)| name.as_str()));
@@ -132,7 +139,7 @@ pub(super) fn launch(launch: &Launch, list: &str, args: &RunArgs) -> Result<Exit
         ports: args.ports.clone(),
         variables,
         folder: folder.as_os_str().as_bytes().to_vec(),
-        bind: args.bind,
+        cores,
         start: Duration::from_secs_f64(args.start_timeout),
         timeline: args.timeline,
         radix: args.tree,

@@ -13,11 +13,12 @@ use rustix::process::{Pid, Signal};
 
 use super::protocol::{GroupPlan, Plan};
 use crate::error::ToolError;
+use crate::run::placement::Placement;
 use crate::run::pmi_group::{GroupRequest, PmiGroup, Trial};
 use crate::run::pmi_groups::FIRST;
 use crate::run::rank::{Failure, Rank, STRANGE_TO_SPAWNED, Spec};
 use crate::run::reaper::{JobProcesses, Reaper};
-use crate::run::{cores, exit_policy, limits};
+use crate::run::{exit_policy, limits};
 
 /// Bytes of output read at once.
 const PIECE: usize = 16 << 10;
@@ -82,6 +83,8 @@ impl Node {
                 folder.display()
             )));
         }
+        // Refused before anything is started.
+        let mut cores = Placement::choose(&plan.cores, count)?.ranks;
         let root = crate::run::job::root_name().map_err(system("make a random name"))?;
         let reaper =
             Reaper::start(&root).map_err(system("start the process that ends what ranks leave behind"))?;
@@ -103,7 +106,6 @@ impl Node {
             wrote: Vec::new(),
             turn: 0,
         };
-        let cores = cores(plan.bind, count);
         let program = OsString::from_vec(plan.program.clone());
         let args: Vec<OsString> = plan.args.iter().cloned().map(OsString::from_vec).collect();
         for nth in 0..count {
@@ -112,7 +114,7 @@ impl Node {
                 false => Stdio::null(),
             };
             let started = node.sit(FIRST, first + nth, (&program, &args), None, |spec| {
-                (spec.core, spec.stdin) = (cores[nth as usize], stdin);
+                (spec.cores, spec.stdin) = (std::mem::take(&mut cores[nth as usize]), stdin);
             });
             if let Err(error) = started {
                 node.give_up();
@@ -192,7 +194,7 @@ impl Node {
             args,
             variables: self.variables.iter().cloned().chain([root]).chain(line).collect(),
             without: &STRANGE_TO_SPAWNED,
-            core: None,
+            cores: Vec::new(),
             folder: Some(folder.unwrap_or_else(|| self.folder.clone())),
             stdin: Stdio::null(),
             is_piped: true,

@@ -63,7 +63,7 @@ pub(super) struct Plan {
     pub(super) args: Vec<Vec<u8>>,
     pub(super) variables: Vec<(String, Vec<u8>)>,
     pub(super) folder: Vec<u8>,
-    pub(super) bind: crate::run::args::Bind,
+    pub(super) cores: crate::run::placement::Wanted,
     /// Whether rank 0 reads what the launcher does.
     pub(super) has_input: bool,
 }

@@ -29,6 +29,7 @@ const TABLES: &[Table] = &[
             &["launcher", "meet"],
             &["acm", "ends", "rails", "spawn", "wait"],
             &["diagnose", "ranks"],
+            &["binding"],
             &["connect", "control", "handle"],
             &["counter_file"],
             // a job that was joined
