@@ -9,13 +9,13 @@ use doorbell::fabric::cores::{CoreSet, allowed};
 use doorbell_testing::skipped;
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
-/// Two cores that this process may use.
-fn two_cores() -> Option<[usize; 2]> {
+/// Two cores that this process may use, for a test.
+fn two_cores(test: &str) -> Option<[usize; 2]> {
     let cores = allowed().to_vec();
     match cores[..] {
         [one, two, ..] => Some([one, two]),
         _ => {
-            skipped("one core: two threads of a rank have to share it");
+            skipped(test, "one core: two threads of a rank have to share it");
             None
         }
     }
@@ -99,7 +99,9 @@ fn placed(size: u32, core: &str, wanted: &str) {
 
 #[test]
 fn own_and_progress_thread_have_different_cores() {
-    let Some([one, two]) = two_cores() else { return };
+    let Some([one, two]) = two_cores("own_and_progress_thread_have_different_cores") else {
+        return;
+    };
     if allowed().len() == 2 {
         placed(1, "next", &format!("{one}/{two}"));
         // The progress thread of each beside the other's own thread, by the ranks of the host.
@@ -115,7 +117,7 @@ fn own_and_progress_thread_have_different_cores() {
 
 #[test]
 fn a_progress_thread_that_is_moved_notices() {
-    if two_cores().is_some() {
+    if two_cores("a_progress_thread_that_is_moved_notices").is_some() {
         let core = [("DOORBELL_PROGRESS_CORE", "next")];
         start_test("bound::child", "moved", 1, Mode::Dedicated, &core).succeeds();
     }

@@ -283,6 +283,8 @@ fn pin(core: usize) -> Result<(), OobError> {
     Err(OobError::Setting {
         setting: "core",
         given: core.to_string(),
-        reason: format!("this process may not use that core, only {allowed} (`taskset -p` shows and changes them)"),
+        reason: format!(
+            "this process may not use that core, only {allowed} (`taskset -p` shows and changes them)"
+        ),
     })
 }

@@ -17,11 +17,11 @@ fn binding() -> PathBuf {
 }
 
 /// Two cores that this process may use: the first two in the order in which ranks take them.
-fn two_cores() -> Option<[usize; 2]> {
+fn two_cores(test: &str) -> Option<[usize; 2]> {
     match pin::apart()[..] {
         [one, two, ..] => Some([one, two]),
         _ => {
-            skipped("one core: two threads of a rank have to share it");
+            skipped(test, "one core: two threads of a rank have to share it");
             None
         }
     }
@@ -47,7 +47,9 @@ fn under_run(flags: &[&str], variables: &[(&str, &str)]) -> (Vec<String>, String
 
 #[test]
 fn each_rank_s_two_threads_have_different_cores() {
-    let Some([one, two]) = two_cores() else { return };
+    let Some([one, two]) = two_cores("binding::each_rank_s_two_threads_have_different_cores") else {
+        return;
+    };
     let line =
         |rank: u32, own: usize, progress: usize| format!("rank {rank}: own {own}, progress {progress}");
     for flags in [&["-n", "1", "--cores-per-rank", "2"][..], &["-n", "1"]] {
@@ -73,7 +75,9 @@ fn each_rank_s_two_threads_have_different_cores() {
 
 #[test]
 fn threads_that_share_a_core_say_so_once() {
-    let Some([one, two]) = two_cores() else { return };
+    let Some([one, two]) = two_cores("binding::threads_that_share_a_core_say_so_once") else {
+        return;
+    };
     // By request, one core for each rank: both threads are there.
     let (lines, said) = under_run(&["-n", "2", "--bind", "core"], &[]);
     assert_eq!(
@@ -202,7 +206,8 @@ fn one_with_two_cores(launcher: &Launcher, words: &[&str]) {
     let scratch = tempfile::tempdir().unwrap();
     let mut command = job(launcher, 1, scratch.path());
     command.args(words).arg(binding());
-    let out = run(command.env("DOORBELL_PROGRESS", "dedicated"));
+    command.env("DOORBELL_PROGRESS", "dedicated");
+    let out = run(command);
     let (shown, said) = (text(&out.stdout), text(&out.stderr));
     let cores = shown
         .trim()
@@ -217,7 +222,8 @@ fn two_with_one_core(launcher: &Launcher, words: &[&str], option: &str) {
     let scratch = tempfile::tempdir().unwrap();
     let mut command = job(launcher, 2, scratch.path());
     command.args(words).arg(binding());
-    let out = run(command.env("DOORBELL_PROGRESS", "dedicated"));
+    command.env("DOORBELL_PROGRESS", "dedicated");
+    let out = run(command);
     let said = text(&out.stderr);
     assert!(!out.status.success() && said.contains(option), "{said}");
     assert!(said.contains("alone, and it has two threads"), "{said}");
@@ -226,9 +232,13 @@ fn two_with_one_core(launcher: &Launcher, words: &[&str], option: &str) {
 #[test]
 fn what_other_launchers_have_bound_is_divided_or_refused_with_their_option() {
     if let Some(why) = lacking() {
-        return skipped(&why);
+        return skipped(
+            "binding::what_other_launchers_have_bound_is_divided_or_refused_with_their_option",
+            &why,
+        );
     }
-    if two_cores().is_none() {
+    if two_cores("binding::what_other_launchers_have_bound_is_divided_or_refused_with_their_option").is_none()
+    {
         return;
     }
     let bind = ["--bind-to", "core"];
@@ -240,9 +250,14 @@ fn what_other_launchers_have_bound_is_divided_or_refused_with_their_option() {
 
 #[test]
 fn a_mask_of_the_user_is_obeyed() {
-    let Some([one, _]) = two_cores() else { return };
+    let Some([one, _]) = two_cores("binding::a_mask_of_the_user_is_obeyed") else {
+        return;
+    };
     if !crate::launchers::on_path("taskset") {
-        return skipped("package util-linux: taskset not found");
+        return skipped(
+            "binding::a_mask_of_the_user_is_obeyed",
+            "package util-linux: taskset not found",
+        );
     }
     let out = clean(PathBuf::from("taskset"))
         .args(["-c", &one.to_string()])
