@@ -95,6 +95,8 @@ struct By {
     option: &'static str,
     /// Whether it is `doorbell run`.
     is_ours: bool,
+    /// Whether it reports that it bound this process.
+    has_bound: bool,
 }
 
 impl By {
@@ -110,7 +112,18 @@ impl By {
             kind,
             option: two_cores(kind, &variables),
             is_ours: kind == Kind::Doorbell || (kind == Kind::Pmi1 && has_root),
+            has_bound: *config.job.bound.get(),
         }
+    }
+
+    /// Whether the cores that this process may use are those of the ranks with the same ones alone.
+    fn has_placed(self, topology: &Topology, here: &Here) -> bool {
+        let is_launched = self.kind != Kind::Singleton;
+        // Where two whole cores for each rank are all that there are, a launcher that binds leaves the mask
+        // as it was.
+        let fills = is_launched && topology.whole_cores() == 2 * here.ranks;
+        // A container's cores are not this rank's own, unless a launcher has placed ranks in it.
+        fills || (self.is_ours && self.has_bound) || topology.is_bound(is_launched)
     }
 
     /// Whether another program has chosen this rank's cores.
@@ -172,8 +185,7 @@ fn decide(topology: &Topology, wanted: &ProgressCore, here: &Here, by: By) -> Re
     let (_, ranks) = here.same;
     let pairs = match wanted {
         ProgressCore::Auto => {
-            // A container's cores are not this rank's own, unless a launcher has placed ranks in it.
-            if !topology.is_bound(by.kind != Kind::Singleton) {
+            if !by.has_placed(topology, here) {
                 return Ok(unpinned(topology, here, by));
             }
             match topology.pairs(ranks) {
@@ -348,6 +360,7 @@ mod tests {
             kind,
             option: two_cores(kind, &|_| None),
             is_ours: kind == Kind::Doorbell,
+            has_bound: false,
         }
     }
 
@@ -399,6 +412,29 @@ mod tests {
         let second = of("0-3", &ProgressCore::Auto, (1, 2), Kind::Pmix).unwrap();
         assert_eq!((second.own, second.progress), (Some(2), Some(3)));
         assert_eq!(second.own_cores.unwrap().to_string(), "0,2");
+    }
+
+    #[test]
+    fn a_launcher_that_gives_a_rank_all_cores_has_bound_it_too() {
+        let all = topology("0-7");
+        let bound = By {
+            has_bound: true,
+            ..by(Kind::Doorbell)
+        };
+        let one = decide(&all, &ProgressCore::Auto, &Here::ALONE, bound);
+        assert_eq!(cores(one), ("0,2-4,6-7".to_owned(), Some(1)));
+        // What another launcher leaves in the environment says nothing about its own ranks.
+        let other = By {
+            is_ours: false,
+            ..bound
+        };
+        let one = decide(&all, &ProgressCore::Auto, &Here::ALONE, other).unwrap();
+        assert_eq!(one, Binding::default());
+        // Two ranks, and two whole cores for each: they are all that there are.
+        let second = of("0-7", &ProgressCore::Auto, (1, 2), Kind::Pmix);
+        assert_eq!(cores(second), ("0,2,4,6".to_owned(), Some(3)));
+        let three = of("0-7", &ProgressCore::Auto, (1, 3), Kind::Pmix).unwrap();
+        assert_eq!(three, Binding::default());
     }
 
     #[test]

@@ -117,6 +117,8 @@ settings! {
             "How long the ranks wait for each other at the start.";
         launch: Launch = Launch::Auto, "DOORBELL_LAUNCH",
             "Where a process gets its rank from; a source that is named is used, or it is an error. auto: the first available.";
+        bound: bool = false, "DOORBELL_BOUND",
+            "Whether the launcher bound this process to cores that are its own; `doorbell run` sets it.";
         lazy_above: u32 = 64, "DOORBELL_JOB_LAZY_ABOVE",
             "Under a launcher that exchanges values, the ranks of a job larger than this look each other up at first use, not at the start.";
         pmix_library: Option<String> = None, "DOORBELL_PMIX_LIBRARY",
@@ -132,7 +134,7 @@ settings! {
         mode: Mode = Mode::Inline, "DOORBELL_PROGRESS",
             "Which thread moves messages: the caller's, or a dedicated one.";
         core: ProgressCore = ProgressCore::Auto, "DOORBELL_PROGRESS_CORE",
-            "The core of the dedicated thread: next (another whole core of this rank's), sibling (a hardware thread of this rank's own core), a number, or a list with one for each rank of the host; auto: next where this rank was given several cores of the machine, else not pinned.";
+            "The core of the dedicated thread: next (another whole core of this rank's), sibling (a hardware thread of this rank's own core), a number, or a list with one for each rank of the host; auto: next where this rank was given several cores as its own, else not pinned.";
         wait: Wait = Wait::Balanced, "DOORBELL_WAIT", "What a wait does while nothing happens.";
         spins: Option<u32> = None, "DOORBELL_SPINS",
             "Empty polls before a wait yields the core; auto: many, or few when ranks share cores.";

@@ -180,6 +180,7 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         ),
         ("job.size", &["1", "65536", "auto"], &["0", "65537", "4294967296"]),
         ("job.lazy_above", &["0", "64", "65536"], &["", "-1", "x", "1.5"]),
+        ("job.bound", &["on", "off"], &["", "2"]),
         ("job.timeout", &["1 ns", "366 h"], &["", "0 s", "1", "999999 h"]),
         ("job.launch", &["auto", "pmix", "singleton"], &["", "0", "pmi3"]),
         ("rails.list", &["", "shm", "shm,sim:1"], &["0", "1", "shm,shm"]),

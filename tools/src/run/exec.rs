@@ -12,6 +12,8 @@ use crate::console;
 use crate::error::ToolError;
 use crate::run::args::ExecArgs;
 
+/// Tells a rank that its cores are its own (the setting `job.bound`).
+const BOUND: &str = "DOORBELL_BOUND";
 /// The shell's exit status for a missing program.
 const NOT_FOUND: u8 = 127;
 /// The shell's exit status for a program that cannot be run.
@@ -48,8 +50,15 @@ pub(crate) fn exec_rank(args: &ExecArgs) -> Result<ExitCode, ToolError> {
     if let Some(files) = args.open_files {
         limits::restore(files);
     }
+    let mut program = Command::new(&args.program);
+    program.args(&args.args);
+    // That of an outer launcher says nothing about the cores of this one.
+    match args.cores.is_empty() {
+        true => program.env_remove(BOUND),
+        false => program.env(BOUND, "on"),
+    };
     // Returns only on failure.
-    let error = Command::new(&args.program).args(&args.args).exec();
+    let error = program.exec();
     let name = args.program.to_string_lossy();
     console::say(&format!(
         "doorbell: cannot run `{name}`: {error}; check the name and its permissions"
