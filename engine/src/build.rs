@@ -1,7 +1,6 @@
 //! Assembling a world: the PML above the rails of a job, and the engine that makes progress.
 
 use doorbell_fabric::map::process::Maker;
-use doorbell_fabric::rail::Rail as _;
 use doorbell_job::binding;
 use doorbell_job::config::Mode;
 use doorbell_job::config::drivers::pml_config;
@@ -13,7 +12,6 @@ use doorbell_job::join::{Built, Joined, crowded};
 use doorbell_job::meet::tcp::Remote;
 use doorbell_job::rails::AnyRail;
 use doorbell_job::random;
-use doorbell_job::ranks::Directory;
 use doorbell_job::wait::Hook;
 use doorbell_job::wait::turns::{Clock, Patience};
 use doorbell_pml::Pml;
@@ -46,14 +44,8 @@ impl World {
             },
             |pml, job, paths, candidates| {
                 let (config, directory) = (job.config(), job.directory());
-                let named = named_paths(&pml, &paths, directory);
-                let seen = CounterPublisher::create(
-                    *config.counters.place.get(),
-                    job.rank(),
-                    &pml,
-                    &named,
-                    directory,
-                )?;
+                let place = *config.counters.place.get();
+                let seen = CounterPublisher::create(place, job.rank(), &pml, &paths, directory)?;
                 let meeting = directory.is_lazy();
                 let meeting =
                     meeting.then(|| Box::new(Meeting::new(directory.clone(), config.clone(), candidates)));
@@ -110,25 +102,4 @@ impl World {
         };
         Ok(Self::assemble(engine, job, counters, hook, lost_peers).bound(binding))
     }
-}
-
-/// Returns each path with the rank that it leads to and the names of the rails at both ends.
-fn named_paths(
-    pml: &Pml<AnyRail>,
-    paths: &[Vec<PeerPath>],
-    directory: &Directory,
-) -> Vec<(u32, PeerPath, String)> {
-    let named = |(rank, paths): (usize, &Vec<PeerPath>)| {
-        let name = |path: &PeerPath| {
-            let ours = pml.rail(path.rail)?.name();
-            let theirs = &directory
-                .rank_info(rank as u32)?
-                .rails
-                .get(usize::from(path.other))?
-                .name;
-            Some((rank as u32, *path, format!("{ours}/{theirs}")))
-        };
-        paths.iter().filter_map(name).collect::<Vec<_>>()
-    };
-    paths.iter().enumerate().flat_map(named).collect()
 }

@@ -5,9 +5,10 @@ use std::os::fd::BorrowedFd;
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::message::{Incarnation, Message};
-use doorbell_fabric::ni::{Kind, Lost, NiError, NiFail, NiLimits, Process};
+use doorbell_fabric::ni::{Kind, Lost, NiError, NiFail, NiLimits, Process, Register};
 use doorbell_fabric::rail::Armed;
 use doorbell_fabric::time::Time;
+use doorbell_paths::PathState;
 
 use crate::answers::Outcome;
 use crate::config::{Config, NodeError, WHOLE, granted};
@@ -214,6 +215,20 @@ impl<M: Message> Node<M> {
     #[must_use]
     pub fn link_stats(&self) -> &LinkStats {
         self.link.stats()
+    }
+
+    /// Returns an error counter, of all interfaces together.
+    #[must_use]
+    pub fn status(&self, register: Register) -> u64 {
+        let nis = self.core.nis.iter().flatten();
+        nis.map(|ni| ni.registers[register as usize]).sum()
+    }
+
+    /// Returns how a rail to a peer is, and half of the round trip of its probes in nanoseconds, once it was
+    /// measured. `None` for a rail that does not lead there.
+    #[must_use]
+    pub fn path(&self, peer: Process, rail: RailId) -> Option<(PathState, Option<u64>)> {
+        self.link.path(self.core.peers.find(peer)?, rail)
     }
 
     /// Shows up to `budget` arrivals to the interfaces, and sends what waits; returns how many. Reads no

@@ -6,6 +6,9 @@ use doorbell_fabric::event::DownReason;
 use doorbell_fabric::ni::Ni;
 use doorbell_fabric::time::Time;
 use doorbell_job::connect::PeerPath;
+use doorbell_job::counter_file::CounterPublisher;
+use doorbell_job::error::Error;
+use doorbell_job::handle::Job;
 use doorbell_job::rails::AnyRail;
 use doorbell_job::wait::PollableNode;
 use rustix::fd::BorrowedFd;
@@ -28,11 +31,27 @@ pub(super) struct Field {
     pub(super) reported: usize,
     /// The mailbox of other threads' operations.
     pub(super) counter: Option<Counter>,
+    /// The counter file, for other programs.
+    pub(super) seen: Option<CounterPublisher>,
 }
 
 impl Field {
     pub(super) fn node(&self) -> &Node<AnyRail> {
         self.conduit.ni().node()
+    }
+
+    /// Creates the counter file, unless the settings have none.
+    pub(super) fn publish(&mut self, job: &Job) -> Result<(), Error> {
+        let place = *job.config().counters.place.get();
+        self.seen = CounterPublisher::create(place, job.rank(), self, &self.paths, job.directory())?;
+        Ok(())
+    }
+
+    /// Stores the totals into the counter file.
+    fn show(&self) {
+        if let Some(seen) = &self.seen {
+            seen.store(self);
+        }
     }
 
     /// The error that ends all waits, besides losses.
@@ -75,6 +94,9 @@ impl PollableNode for Field {
     }
 
     fn progress(&mut self, now: Time) -> usize {
+        if self.seen.as_mut().is_some_and(|seen| seen.is_due(now)) {
+            self.show();
+        }
         self.conduit.progress(now)
     }
 
@@ -88,6 +110,7 @@ impl PollableNode for Field {
     }
 
     fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+        self.show();
         self.conduit.flush();
         let calls = self.counter.as_ref().is_some_and(|counter| counter.arm(each));
         self.conduit.arm(each) || calls
@@ -137,7 +160,9 @@ impl PollableNode for Field {
         if !self.conduit.drain(now) && now < by {
             return false;
         }
-        self.conduit.ni_mut().node_mut().close(now, by)
+        let closed = self.conduit.ni_mut().node_mut().close(now, by);
+        self.show();
+        closed
     }
 
     fn troubles(&self) -> Vec<String> {

@@ -27,12 +27,14 @@
 //! `wait.*`.
 
 mod clients;
+mod counted;
 mod field;
 mod interrupt;
 mod setup;
 mod wait;
 
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 pub use doorbell_am::threads::{Args, NotTaken, Outcome, Owned, Ticket, Work};
@@ -43,6 +45,7 @@ pub use doorbell_am::{
 use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::ni::Ni;
+use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::ends;
 use doorbell_job::error::{Awaited, Error};
 use doorbell_job::handle::Job;
@@ -82,6 +85,12 @@ impl Am {
     /// The counters of this rank's rails, by name: `shm.sent`, ….
     pub fn rail_counts(&self) -> Vec<(String, u64)> {
         crate::portals::rail_counts(self.field.node())
+    }
+
+    /// The file in which other programs of the same user can read this rank's counters while it lives; see
+    /// [`Portals::counter_file`](crate::Portals::counter_file).
+    pub fn counter_file(&self) -> Option<&Path> {
+        self.field.seen.as_ref().map(CounterPublisher::path)
     }
 
     /// The conduit, whose calls do not wait.

@@ -279,14 +279,17 @@ impl Waiting {
             interrupt,
         } = self;
         let conduit = gathering.attaching.finish()?;
+        let mut field = Field {
+            conduit,
+            ranks: gathering.ranks,
+            paths: gathering.paths,
+            reported: 0,
+            counter: None,
+            seen: None,
+        };
+        field.publish(&parts.job)?;
         Ok(Am {
-            field: Kept::new(Field {
-                conduit,
-                ranks: gathering.ranks,
-                paths: gathering.paths,
-                reported: 0,
-                counter: None,
-            }),
+            field: Kept::new(field),
             waiter: Kept::new(parts.waiter),
             job: Kept::new(parts.job),
             statistics,

@@ -36,7 +36,7 @@ impl Builder {
     /// progress thread, a control plane, ranks that a running job starts.
     pub fn build_portals(self) -> Result<Portals, Error> {
         self.joined(Layer::Portals, &refuse, |joined, hook| {
-            begin(Portals::of(build(joined, hook, None, machine_clock())?))
+            begin(Portals::of(build(joined, hook, None, machine_clock())?)?)
         })
     }
 
@@ -47,7 +47,7 @@ impl Builder {
     /// Those of [`Builder::build_portals`].
     pub fn build_portals_over(self, connection: Connection) -> Result<Portals, Error> {
         self.joined_over(connection, Layer::Portals, &refuse, |joined, hook, remote| {
-            begin(Portals::of(build(joined, hook, Some(remote), machine_clock())?))
+            begin(Portals::of(build(joined, hook, Some(remote), machine_clock())?)?)
         })
     }
 }
@@ -69,7 +69,7 @@ impl Builder {
 /// Those of [`Builder::build_portals`].
 pub fn local_portals(size: u32, config: &Config) -> Result<Vec<Portals>, Error> {
     let jobs = jobs_in_process(size, config, Layer::Portals)?;
-    Ok(jobs.into_iter().map(Portals::of).collect())
+    jobs.into_iter().map(Portals::of).collect()
 }
 
 /// Returns the node and the other parts of each rank of a job inside this process.
@@ -110,7 +110,7 @@ pub fn simulated_portals(
     datagrams: bool,
 ) -> Result<Vec<Portals>, Error> {
     let jobs = simulated_jobs(net, size, config, datagrams, Layer::Portals)?;
-    Ok(jobs.into_iter().map(Portals::of).collect())
+    jobs.into_iter().map(Portals::of).collect()
 }
 
 /// Returns the node and the other parts of each rank of a job on a simulated network.
@@ -162,7 +162,12 @@ pub(crate) fn build(
             let me = ranks.process(rank).ok_or(Error::NoSuchRank { rank, size })?;
             let node = node(job.config(), me)?;
             let paths = Vec::new();
-            Ok(PortalsNode { node, ranks, paths })
+            Ok(PortalsNode {
+                node,
+                ranks,
+                paths,
+                seen: None,
+            })
         },
         |mut node, job, paths, _| {
             node.paths = paths;

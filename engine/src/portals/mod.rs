@@ -36,14 +36,17 @@
 
 mod build;
 mod collect;
+mod counted;
 mod node;
 
 use std::cell::Cell;
+use std::path::Path;
 use std::time::Duration;
 
 use doorbell_am_portals::Seen;
 use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::ni::{Count, CtHandle, EqGet, EqHandle, Kind, Ni, NiError, NiLimits, Process};
+use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::ends;
 use doorbell_job::error::{Awaited, Error};
 use doorbell_job::handle::Job;
@@ -53,6 +56,7 @@ use doorbell_job::wait::NodeWaiter;
 pub(crate) use self::build::{build, jobs_in_process, refuse, simulated_jobs};
 pub use self::build::{local_portals, simulated_portals};
 pub(crate) use self::collect::{AboveNode, Collect, INTERNAL, refused};
+pub(crate) use self::counted::{Each, path, totals};
 pub(crate) use self::node::{PortalsNode, Ranks, is_cut_off, rail_counts, recorded, troubles};
 pub use doorbell_job::wait::LostRank;
 
@@ -80,12 +84,13 @@ pub(crate) struct Parts {
 shows_job!(Portals, parts.job);
 
 impl Portals {
-    pub(crate) fn of((node, parts): (PortalsNode, Parts)) -> Self {
-        Self {
+    pub(crate) fn of((mut node, parts): (PortalsNode, Parts)) -> Result<Self, Error> {
+        node.publish(&parts.job)?;
+        Ok(Self {
             node: Kept::new(node),
             parts: Kept::new(parts),
             closed: false,
-        }
+        })
     }
 
     /// The process of a rank: the number of its host, and its index among the ranks there. `None`: there is
@@ -102,6 +107,13 @@ impl Portals {
     /// The counters of this rank's rails, by name: `shm.sent`, ….
     pub fn rail_counts(&self) -> Vec<(String, u64)> {
         rail_counts(&self.node.node)
+    }
+
+    /// The file in which other programs of the same user can read this rank's counters while it lives
+    /// (`doorbell_fabric::counters::Reader`); `None` with `counters.place = off`. As long as the rank makes
+    /// calls, it is at most a millisecond and 128 waits behind.
+    pub fn counter_file(&self) -> Option<&Path> {
+        self.node.seen.as_ref().map(CounterPublisher::path)
     }
 
     /// Initialises an interface of this process within these limits; a logically addressed one gets the map

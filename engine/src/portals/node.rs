@@ -10,7 +10,9 @@ use doorbell_fabric::ni::{Kind, Ni, NiError, NiLimits, Process};
 use doorbell_fabric::rail::Rail as _;
 use doorbell_fabric::time::Time;
 use doorbell_job::connect::{self, PeerPath, RailOwner};
+use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::error::Error;
+use doorbell_job::handle::Job;
 use doorbell_job::meet::{RailEntry, RankInfo};
 use doorbell_job::path_report;
 use doorbell_job::rails::{AnyRail, Manage as _};
@@ -34,6 +36,8 @@ pub(crate) struct PortalsNode {
     pub(crate) ranks: Ranks,
     /// The paths to each rank, in order of preference.
     pub(crate) paths: Vec<Vec<PeerPath>>,
+    /// The counter file, for other programs.
+    pub(crate) seen: Option<CounterPublisher>,
 }
 
 /// The process of each rank: its node is the number of its host, in the order in which the ranks first name
@@ -144,6 +148,9 @@ impl PollableNode for PortalsNode {
     }
 
     fn progress(&mut self, now: Time) -> usize {
+        if self.seen.as_mut().is_some_and(|seen| seen.is_due(now)) {
+            self.show();
+        }
         self.node.progress(now)
     }
 
@@ -157,6 +164,7 @@ impl PollableNode for PortalsNode {
     }
 
     fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+        self.show();
         self.node.arm(each)
     }
 
@@ -195,7 +203,9 @@ impl PollableNode for PortalsNode {
     }
 
     fn close(&mut self, now: Time, by: Time) -> bool {
-        self.node.close(now, by)
+        let closed = self.node.close(now, by);
+        self.show();
+        closed
     }
 
     fn troubles(&self) -> Vec<String> {
@@ -212,6 +222,20 @@ impl PollableNode for PortalsNode {
 }
 
 impl PortalsNode {
+    /// Creates the counter file, unless the settings have none.
+    pub(crate) fn publish(&mut self, job: &Job) -> Result<(), Error> {
+        let place = *job.config().counters.place.get();
+        self.seen = CounterPublisher::create(place, job.rank(), self, &self.paths, job.directory())?;
+        Ok(())
+    }
+
+    /// Stores the totals into the counter file.
+    fn show(&self) {
+        if let Some(seen) = &self.seen {
+            seen.store(self);
+        }
+    }
+
     /// Initialises an interface; a logically addressed one gets the map of ranks.
     pub(crate) fn init(&mut self, kind: Kind, desired: Option<&NiLimits>) -> Result<NiLimits, Error> {
         let what = "the initialisation of an interface";

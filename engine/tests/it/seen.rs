@@ -140,12 +140,98 @@ fn each_candidate_that_lost_is_there_with_its_reason() {
     );
 }
 
+/// Makes calls until the file shows the value, as [`until`] does.
+fn shows(path: &Path, name: &str, least: u64, mut progress: impl FnMut()) {
+    let started = Instant::now();
+    while number(&look(path), name) < least {
+        let now = number(&look(path), name);
+        assert!(started.elapsed() < Duration::from_secs(20), "{name} stays {now}");
+        progress();
+    }
+}
+
+#[test]
+fn others_see_what_portals_and_its_rails_count() {
+    let mut jobs = doorbell::local_portals(2, &doorbell::Config::default()).unwrap();
+    let one = jobs.pop().unwrap();
+    let mut zero = jobs.pop().unwrap();
+    let path = zero.counter_file().unwrap().to_owned();
+    assert!(find(None).contains(&path), "{path:?} is not found");
+    assert_eq!(look(&path).rank, 0);
+    std::thread::scope(|s| {
+        let other = s.spawn(move || {
+            let mut one = one;
+            (0..50).for_each(|_| one.barrier().unwrap());
+            one
+        });
+        (0..50).for_each(|_| zero.barrier().unwrap());
+        shows(&path, "shm.sent", 50, || _ = zero.progress());
+        shows(&path, "shm.received", 50, || _ = zero.progress());
+        assert_eq!(number(&look(&path), "way.1.shm/shm.state"), 0);
+        // Its loss is there, too.
+        drop(other.join().unwrap());
+    });
+    shows(&path, "portals.peers_lost", 1, || _ = zero.progress());
+    shows(&path, "way.1.shm/shm.failures", 1, || _ = zero.progress());
+    let down = doorbell::PathState::Down.number();
+    assert_eq!(number(&look(&path), "way.1.shm/shm.state"), down);
+    drop(zero);
+    assert!(!path.exists());
+}
+
+#[test]
+fn others_see_what_active_messages_and_their_credits_count() {
+    use doorbell::am::{Handlers, Remote, Setup};
+    let setup = |_| {
+        let mut handlers = Handlers::new();
+        let answer = |request: doorbell::am::Request<'_>| request.reply_short(201, &[]).unwrap();
+        handlers.request(200, answer).unwrap();
+        handlers.reply(201, |_| {}).unwrap();
+        Setup::new(handlers, 4096)
+    };
+    let jobs = doorbell::local_am(2, &doorbell::Config::default(), setup).unwrap();
+    std::thread::scope(|s| {
+        for waiting in jobs {
+            s.spawn(move || {
+                let mut am = waiting.attach().unwrap();
+                let path = am.counter_file().unwrap().to_owned();
+                let other = 1 - am.rank();
+                let to = Remote { rank: other, offset: 0 };
+                for _ in 0..40 {
+                    am.request_short(other, 200, &[]).unwrap();
+                    am.request_medium(other, 200, &[], &[7; 100][..]).unwrap();
+                    am.put(to, &[7; 8][..]).unwrap();
+                }
+                for (name, least) in [
+                    ("am.request.short", 40),
+                    ("am.request.medium", 40),
+                    ("am.handled.requests", 80),
+                    ("am.handled.replies", 80),
+                    ("am.reply.short", 80),
+                    ("am.puts", 40),
+                    ("am.credit.taken", 80),
+                    ("am.free.tickets", 1),
+                    ("shm.sent", 160),
+                ] {
+                    shows(&path, name, least, || _ = am.progress());
+                }
+                am.barrier().unwrap();
+                assert_eq!(look(&path).rank, am.rank());
+                assert_eq!(number(&look(&path), "am.drop.hostile"), 0);
+                assert_eq!(number(&look(&path), &format!("way.{other}.shm/shm.state")), 0);
+            });
+        }
+    });
+}
+
 #[test]
 fn with_off_there_is_no_file() {
     let mut config = doorbell::Config::default();
     config.set("counters.place", "off").unwrap();
     let worlds = doorbell::local(2, &config).unwrap();
     assert!(worlds.iter().all(|world| world.counter_file().is_none()));
+    let jobs = doorbell::local_portals(2, &config).unwrap();
+    assert!(jobs.iter().all(|job| job.counter_file().is_none()));
     worlds[0].send(1, 1, b"unseen").unwrap();
     worlds[1].recv(0, 1, &mut [0; 8]).unwrap();
 }

@@ -50,7 +50,7 @@ use doorbell_fabric::message::{Incarnation, Look, Message, PeerIndex, Watch};
 use doorbell_fabric::pace::Paces;
 use doorbell_fabric::rail::{Armed, PollCost};
 use doorbell_fabric::time::Time;
-use doorbell_paths::{PATHS_MAX, Policy, Timers, act_on_words, extend_waits, tick};
+use doorbell_paths::{PATHS_MAX, PathState, Policy, Timers, act_on_words, extend_waits, tick};
 
 use buffers::{Buffers, Kept};
 use held::HeldBack;
@@ -166,6 +166,15 @@ impl<M: Message> Link<M> {
     /// Returns the rail with this number.
     pub(crate) fn rail(&self, rail: RailId) -> Option<&M> {
         self.rails.get(rail.index()).map(|slot| &slot.rail)
+    }
+
+    /// Returns how the path of a peer over a rail is, and half of the round trip of its probes, once it was
+    /// measured (ns).
+    pub(crate) fn path(&self, peer: PeerId, rail: RailId) -> Option<(PathState, Option<u64>)> {
+        let peer = self.core.peers.get(peer.index())?;
+        let over = |path: &Path| usize::from(path.rail) == rail.index();
+        let at = peer.paths.iter().position(over)?;
+        Some((peer.states.state(at), peer.states.latency(at)))
     }
 
     /// Returns the rail with this number, to be changed.

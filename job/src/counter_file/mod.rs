@@ -1,9 +1,12 @@
 //! Publishes the counters of a rank, or of a member, to other processes while it runs: its counter file.
 //!
-//! The PML and the rails count in their own memory. Housekeeping, which has read the clock anyway, stores the
-//! totals into the words of the file from time to time: relaxed stores by the one thread that counts. So a
-//! file is at most a millisecond and sixty-four calls behind a rank that makes calls, exact while a rank
-//! sleeps and after its end, and a message costs nothing for being counted.
+//! A layer ([`Counted`]) and its rails count in their own memory. Housekeeping, which has read the clock
+//! anyway, stores the totals into the words of the file from time to time: relaxed stores by the one thread
+//! that counts. So a file is at most a millisecond and some calls (64 of tagged messages, 128 waits of other
+//! layers) behind a rank that makes calls, exact while a rank sleeps and after its end, and a message costs
+//! nothing for being counted.
+
+mod pml;
 
 use std::fmt;
 use std::path::Path;
@@ -14,7 +17,7 @@ use doorbell_fabric::message::Message as _;
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::select::Choice;
 use doorbell_fabric::time::Time;
-use doorbell_pml::{Counters, Drops, PathState, Pml, Rank};
+use doorbell_pml::{PathState, RailId, Rank};
 
 use crate::config::CounterPlace;
 use crate::connect::{PeerPath, gids};
@@ -26,8 +29,25 @@ use crate::ranks::Directory;
 /// Interval between two updates.
 const EVERY: Duration = Duration::from_millis(1);
 
-/// A value of the PML: its name, its unit, its value.
-type Named = (&'static str, &'static str, u64);
+/// A layer above rails whose counters are published: tagged messages, Portals, active messages.
+pub trait Counted {
+    /// Passes each total that the layer counts itself: its name, its unit, and the total. The names are the
+    /// same ones in the same order each time.
+    fn totals(&self, each: &mut dyn FnMut(&'static str, &'static str, u64));
+
+    /// Passes each value that goes up and down, likewise.
+    fn levels(&self, each: &mut dyn FnMut(&'static str, &'static str, u64));
+
+    /// Returns its rails, in the order of their numbers.
+    fn rails(&self) -> impl Iterator<Item = &AnyRail>;
+
+    /// Returns a rail by its number.
+    fn rail(&self, rail: RailId) -> Option<&AnyRail>;
+
+    /// Returns how a rail to a rank is, and half of the round trip of its probes in nanoseconds, once it was
+    /// measured. `None` for a rail that does not lead there.
+    fn path(&self, rank: Rank, rail: RailId) -> Option<(PathState, Option<u64>)>;
+}
 
 /// Most paths (a rail to a peer) with rows of their own; further ones have none.
 const WAYS: usize = 256;
@@ -59,8 +79,9 @@ struct Row {
 /// The file, and its words in the order of the plan.
 pub struct CounterPublisher {
     file: CounterFile,
-    pml: Vec<Counter>,
-    live: Gauge,
+    /// The layer's totals, and its values that go up and down.
+    totals: Vec<Counter>,
+    levels: Vec<Gauge>,
     /// Counters of all rails, one after the other.
     rails: Vec<Counter>,
     ways: Vec<Row>,
@@ -75,23 +96,27 @@ fn counted_as(rail: &str) -> String {
 }
 
 impl CounterPublisher {
-    /// Creates the file of `rank`, unless the setting is off.
+    /// Creates the file of `rank`, unless the setting is off. `paths` are those to each rank.
     ///
     /// # Errors
     /// When the system is out of memory or descriptors.
     pub fn create(
         place: CounterPlace,
         rank: u32,
-        pml: &Pml<AnyRail>,
-        ways: &[(u32, PeerPath, String)],
+        layer: &impl Counted,
+        paths: &[Vec<PeerPath>],
         directory: &Directory,
     ) -> Result<Option<Self>, Error> {
+        if place == CounterPlace::Off {
+            return Ok(None);
+        }
+        let ways = &named_paths(layer, paths, directory);
         let mut texts: Vec<_> = unchosen(directory).take(WAYS).collect();
-        texts.extend(gid_rows(rank, pml, ways, directory));
+        texts.extend(gid_rows(rank, layer, ways, directory));
         let ways = ways
             .iter()
             .map(|(peer, way, rails)| (Rank(*peer), *way, way_row(peer, rails)));
-        Self::publish(place, rank, pml, ways, &texts)
+        Self::publish(place, rank, layer, ways, &texts)
     }
 
     /// Creates the file of a process with these paths, and with texts, each with its name.
@@ -101,20 +126,25 @@ impl CounterPublisher {
     pub(crate) fn publish(
         place: CounterPlace,
         rank: u32,
-        pml: &Pml<AnyRail>,
+        layer: &impl Counted,
         ways: impl Iterator<Item = NamedPath>,
         texts: &[(String, String)],
     ) -> Result<Option<Self>, Error> {
         if place == CounterPlace::Off {
             return Ok(None);
         }
-        let named = named(&Counters::default());
-        let mut plan = named
-            .iter()
-            .fold(Plan::new(), |plan, (name, unit, _)| plan.counter(name, unit));
-        plan = plan.gauge("pml.live_requests", "requests");
+        let (mut totals, mut levels) = (Vec::new(), Vec::new());
+        layer.totals(&mut |name, unit, _| totals.push((name, unit)));
+        layer.levels(&mut |name, unit, _| levels.push((name, unit)));
+        let mut plan = Plan::new();
+        for (name, unit) in &totals {
+            plan = plan.counter(name, unit);
+        }
+        for (name, unit) in &levels {
+            plan = plan.gauge(name, unit);
+        }
         let mut counted = Vec::new();
-        for (_, rail) in pml.rails() {
+        for rail in layer.rails() {
             let of = counted_as(Rail::name(rail).as_str());
             rail.counts(&mut |name, unit, _| counted.push((format!("{of}.{name}"), unit)));
         }
@@ -154,11 +184,14 @@ impl CounterPublisher {
             })
         };
         Ok(Some(Self {
-            pml: named
+            totals: totals
                 .iter()
-                .map(|(name, ..)| file.counter(name))
+                .map(|(name, _)| file.counter(name))
                 .collect::<Result<_, _>>()?,
-            live: file.gauge("pml.live_requests")?,
+            levels: levels
+                .iter()
+                .map(|(name, _)| file.gauge(name))
+                .collect::<Result<_, _>>()?,
             rails: counted
                 .iter()
                 .map(|(name, _)| file.counter(name))
@@ -176,41 +209,58 @@ impl CounterPublisher {
 
     /// Stores the totals, once per interval.
     #[inline]
-    pub fn update(&mut self, now: Time, pml: &Pml<AnyRail>) {
-        if now >= self.next {
-            self.next = now + EVERY;
-            self.store(pml);
+    pub fn update(&mut self, now: Time, layer: &impl Counted) {
+        if self.is_due(now) {
+            self.store(layer);
         }
+    }
+
+    /// Whether the totals are to be stored now; counts as done. For an owner that is the layer itself.
+    #[inline]
+    pub fn is_due(&mut self, now: Time) -> bool {
+        let is_due = now >= self.next;
+        if is_due {
+            self.next = now + EVERY;
+        }
+        is_due
     }
 
     /// Stores the totals into the file.
     #[cold]
-    pub fn store(&self, pml: &Pml<AnyRail>) {
-        for (word, (.., total)) in self.pml.iter().zip(named(pml.counters())) {
-            word.set(total);
-        }
-        self.live.set(pml.live_requests() as u64);
+    pub fn store(&self, layer: &impl Counted) {
+        let mut words = self.totals.iter();
+        layer.totals(&mut |_, _, total| {
+            if let Some(word) = words.next() {
+                word.set(total);
+            }
+        });
+        let mut words = self.levels.iter();
+        layer.levels(&mut |_, _, value| {
+            if let Some(word) = words.next() {
+                word.set(value);
+            }
+        });
         let mut words = self.rails.iter();
-        for (_, rail) in pml.rails() {
+        for rail in layer.rails() {
             rail.counts(&mut |_, _, total| {
                 if let Some(word) = words.next() {
                     word.set(total);
                 }
             });
         }
-        self.ways.iter().for_each(|row| row.store(pml));
+        self.ways.iter().for_each(|row| row.store(layer));
     }
 }
 
 impl Row {
-    fn store(&self, pml: &Pml<AnyRail>) {
-        let Some(rail) = pml.rail(self.way.rail) else {
+    fn store(&self, layer: &impl Counted) {
+        let Some(rail) = layer.rail(self.way.rail) else {
             return;
         };
         let report = rail.report(self.way.peer);
         self.round_trip.set(path_report::round_trip(&report).unwrap_or(0));
         self.unacknowledged.set(report.unacknowledged);
-        let (mut state, latency) = pml
+        let (mut state, latency) = layer
             .path(self.rank, self.way.rail)
             .unwrap_or((PathState::Down, None));
         if state == PathState::Up && rail.is_suspect(self.way.peer) {
@@ -223,6 +273,23 @@ impl Row {
         self.latency.set(latency.unwrap_or(0));
         self.state.set(state.number());
     }
+}
+
+/// Returns each path with the rank that it leads to and the names of the rails at both ends.
+fn named_paths(
+    layer: &impl Counted,
+    paths: &[Vec<PeerPath>],
+    directory: &Directory,
+) -> Vec<(u32, PeerPath, String)> {
+    let named = |(rank, paths): (u32, &Vec<PeerPath>)| {
+        let name = |path: &PeerPath| {
+            let ours = layer.rail(path.rail)?.name();
+            let theirs = &directory.rank_info(rank)?.rails.get(usize::from(path.other))?.name;
+            Some((rank, *path, format!("{ours}/{theirs}")))
+        };
+        paths.iter().filter_map(name).collect::<Vec<_>>()
+    };
+    (0..).zip(paths).flat_map(named).collect()
 }
 
 /// Returns a row for each candidate that is not chosen: its name and the reason.
@@ -249,12 +316,12 @@ fn unchosen(directory: &Directory) -> impl Iterator<Item = (String, String)> {
 /// those behind it state why pairs that come before it are not. The pairs of all paths come first.
 fn gid_rows(
     own: u32,
-    pml: &Pml<AnyRail>,
+    layer: &impl Counted,
     ways: &[(u32, PeerPath, String)],
     directory: &Directory,
 ) -> Vec<(String, String)> {
     let of_path = |(peer, way, rails): &(u32, PeerPath, String)| {
-        let rail = pml.rail(way.rail)?;
+        let rail = layer.rail(way.rail)?;
         let lines = gids(directory, own, (*peer, way.other), Rail::name(rail).as_str());
         Some((way_row(peer, rails), lines))
     };
@@ -275,106 +342,4 @@ pub(crate) fn way_row(peer: impl fmt::Display, rails: &str) -> String {
     let mut name = format!("way.{peer}.{}", counted_as(rails));
     name.truncate(NAME_MAX - LONGEST_ENDING);
     name
-}
-
-/// Returns every value of the PML with its name. A new counter of the PML does not compile before it is
-/// listed here.
-fn named(counters: &Counters) -> [Named; 45] {
-    let Counters {
-        sent_eager,
-        sent_rndv,
-        sent_rget,
-        taken_in_place,
-        sent_self,
-        sent_operations,
-        operations_refused,
-        sends_queued,
-        arrived,
-        matched,
-        unexpected,
-        held,
-        frags_sent,
-        frags_received,
-        gets,
-        puts,
-        fallbacks,
-        window_full,
-        credits_sent,
-        credits_received,
-        packed_bytes,
-        resent,
-        restarts,
-        resumed_bytes,
-        checked,
-        corrupt,
-        paths_down,
-        paths_returned,
-        calls,
-        probes,
-        peers_lost,
-        drops,
-    } = *counters;
-    let Drops {
-        runt,
-        unknown_kind,
-        unknown_peer,
-        duplicate,
-        too_far_ahead,
-        stale_request,
-        wrong_peer,
-        wrong_state,
-        wrong_identity,
-        bad_range,
-        repeated_bytes,
-        late_word,
-        lost_peer,
-        unknown_operation,
-    } = drops;
-    [
-        ("pml.sent_eager", "messages", sent_eager),
-        ("pml.sent_rndv", "messages", sent_rndv),
-        ("pml.sent_rget", "messages", sent_rget),
-        ("pml.taken_in_place", "messages", taken_in_place),
-        ("pml.sent_self", "messages", sent_self),
-        ("pml.sent_operations", "operations", sent_operations),
-        ("pml.operations_refused", "operations", operations_refused),
-        ("pml.sends_queued", "messages", sends_queued),
-        ("pml.arrived", "messages", arrived),
-        ("pml.matched", "messages", matched),
-        ("pml.unexpected", "messages", unexpected),
-        ("pml.held", "messages", held),
-        ("pml.frags_sent", "fragments", frags_sent),
-        ("pml.frags_received", "fragments", frags_received),
-        ("pml.gets", "operations", gets),
-        ("pml.puts", "operations", puts),
-        ("pml.fallbacks", "transfers", fallbacks),
-        ("pml.window_full", "messages", window_full),
-        ("pml.credits_sent", "reports", credits_sent),
-        ("pml.credits_received", "reports", credits_received),
-        ("pml.packed_bytes", "bytes", packed_bytes),
-        ("pml.resent", "messages", resent),
-        ("pml.restarts", "messages", restarts),
-        ("pml.resumed_bytes", "bytes", resumed_bytes),
-        ("pml.checked", "messages", checked),
-        ("pml.corrupt", "messages", corrupt),
-        ("pml.paths_down", "paths", paths_down),
-        ("pml.paths_returned", "paths", paths_returned),
-        ("pml.calls", "calls", calls),
-        ("pml.probes", "probes", probes),
-        ("pml.peers_lost", "peers", peers_lost),
-        ("pml.drop.runt", "arrivals", runt),
-        ("pml.drop.unknown_kind", "arrivals", unknown_kind),
-        ("pml.drop.unknown_peer", "arrivals", unknown_peer),
-        ("pml.drop.duplicate", "arrivals", duplicate),
-        ("pml.drop.too_far_ahead", "arrivals", too_far_ahead),
-        ("pml.drop.stale_request", "arrivals", stale_request),
-        ("pml.drop.wrong_peer", "arrivals", wrong_peer),
-        ("pml.drop.wrong_state", "arrivals", wrong_state),
-        ("pml.drop.wrong_identity", "arrivals", wrong_identity),
-        ("pml.drop.bad_range", "arrivals", bad_range),
-        ("pml.drop.repeated_bytes", "bytes", repeated_bytes),
-        ("pml.drop.late_word", "arrivals", late_word),
-        ("pml.drop.lost_peer", "arrivals", lost_peer),
-        ("pml.drop.unknown_operation", "arrivals", unknown_operation),
-    ]
 }
