@@ -19,6 +19,7 @@ use serde::Serialize;
 
 use crate::config::{Config, Mode, Origin, ProgressCore};
 use crate::error::Error;
+use crate::launcher::launcher;
 use crate::ranks::Directory;
 
 /// Where the two threads of a rank run, in dedicated mode.
@@ -172,6 +173,34 @@ pub fn of(
         report(rank, shares);
     }
     Ok(Some(binding))
+}
+
+/// Returns the core of the thread that makes progress between the calls of a C program, which has no ranks
+/// that meet: `progress.core` names it. `None` with `auto`.
+///
+/// # Errors
+/// A core that this process may not use; too few cores; a list of cores that is too short, or without a
+/// launcher that numbers the processes of a host.
+pub fn of_takeover(config: &Config) -> Result<Option<usize>, Error> {
+    let wanted = match config.progress.core.get() {
+        ProgressCore::Auto => return Ok(None),
+        wanted => wanted,
+    };
+    let place = match wanted {
+        ProgressCore::List(_) => Some(launcher(config)?.local_rank.ok_or_else(|| {
+            no_core(
+                "progress.core is a list, and no launcher numbers the processes of this host: name one core, or set                  progress.core = next"
+                    .to_owned(),
+            )
+        })?),
+        _ => None,
+    };
+    let here = Here {
+        place: place.unwrap_or(0),
+        ranks: place.map_or(1, |place| place as usize + 1),
+        ..Here::ALONE
+    };
+    Ok(decide(&Topology::read(), wanted, &here, By::of(config))?.progress)
 }
 
 /// Reports that a progress thread has no core of its own.

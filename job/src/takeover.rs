@@ -7,14 +7,21 @@
 //! ```
 //!
 //! While a call of the program waits, that call makes progress, and the thread is parked.
+//!
+//! With a core of its own ([`Manner`]) it may look without end instead of sleeping, and takes over sooner.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use doorbell_fabric::cores::{self, CoreSet};
 use nix::sys::signal::{SigSet, SigmaskHow};
+
+use crate::binding;
+use crate::config::{Config, Wait};
+use crate::error::Error;
 
 /// How long no call has to be made before the thread takes over.
 const TICK: Duration = Duration::from_micros(500);
@@ -24,6 +31,8 @@ const PARKED: Duration = Duration::from_millis(100);
 const ROUNDS: u32 = 64;
 /// Looks without letting a call in between.
 const LOOKS: usize = 16;
+/// A thread that spins does what depends on the clock once in this many looks that find nothing.
+const KEEP_EVERY: u32 = 256;
 
 /// What the thread has learned about the program's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +60,39 @@ pub trait Progress {
     fn sleep(&self) -> bool;
 }
 
+/// How long no call has to be made before a thread that spins takes over: longer than a program needs
+/// between two calls of a loop.
+const SOON: Duration = Duration::from_micros(20);
+
+/// Where the thread runs, and what it does while nothing comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Manner {
+    /// The core that it is bound to.
+    pub core: Option<usize>,
+    /// Whether it looks without end, and never sleeps.
+    pub spins: bool,
+}
+
+impl Manner {
+    /// Reads the settings: `progress.core` has the core, and with `progress.wait = lowest-latency` the thread
+    /// spins. With `auto` it is bound to none.
+    ///
+    /// # Errors
+    /// A core that this process may not use, too few cores, a list that is too short.
+    pub fn of(config: &Config) -> Result<Self, Error> {
+        Ok(Self {
+            core: binding::of_takeover(config)?,
+            spins: *config.progress.wait.get() == Wait::LowestLatency,
+        })
+    }
+
+    /// Whether it is neither bound nor spins.
+    #[must_use]
+    pub fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// A thread that was started.
 #[derive(Debug)]
 pub struct Takeover {
@@ -62,13 +104,27 @@ impl Takeover {
     /// Starts the thread, with all signals blocked: it never takes those of the program.
     ///
     /// # Errors
-    /// Those of the system, which has no thread left.
-    pub fn start(name: &str, on: impl Progress + Send + 'static) -> std::io::Result<Self> {
+    /// Those of the system, which has no thread left, or does not let it be bound.
+    pub fn start(name: &str, manner: Manner, on: impl Progress + Send + 'static) -> std::io::Result<Self> {
         let pause = Arc::new(Pause::default());
         let own = Arc::clone(&pause);
-        // A panic ends the thread, and not the program; calls go on making progress.
-        let work = move || drop(catch_unwind(AssertUnwindSafe(|| run(&on, &own))));
+        let (report, bound) = mpsc::sync_channel(1);
+        let work = move || {
+            let to = manner.core.map(|core| CoreSet::from_iter([core]));
+            let is_bound = to.map_or(Ok(()), |to| cores::bind(&to));
+            let goes_on = is_bound.is_ok();
+            // The other end waits for it.
+            let _ = report.send(is_bound);
+            if goes_on {
+                // A panic ends the thread, and not the program; calls go on making progress.
+                drop(catch_unwind(AssertUnwindSafe(|| run(&on, &own, manner))));
+            }
+        };
         let thread = without_signals(|| std::thread::Builder::new().name(name.to_owned()).spawn(work))?;
+        // A thread that ended before it could report has panicked while it was bound: it is not there.
+        bound
+            .recv()
+            .unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))?;
         Ok(Self { pause, thread })
     }
 
@@ -139,7 +195,35 @@ impl Pause {
     }
 }
 
-fn run(on: &impl Progress, pause: &Pause) {
+/// Waits until no call was made for long enough to take over, or one was.
+fn let_calls_pass(on: &impl Progress, pause: &Pause, manner: Manner, seen: u64) {
+    if !manner.spins {
+        return pause.rest(TICK);
+    }
+    let begun = Instant::now();
+    while begun.elapsed() < SOON {
+        std::hint::spin_loop();
+    }
+    // A program that makes calls all the time is looked at seldom: each look takes its lock.
+    if on.calls().is_some_and(|calls| calls.made != seen) {
+        pause.rest(TICK);
+    }
+}
+
+/// Looks without end while nothing comes; does what depends on the clock now and then.
+fn spin(on: &impl Progress, manner: Manner, fruitless: &mut u32) {
+    *fruitless = fruitless.wrapping_add(1);
+    if fruitless.is_multiple_of(KEEP_EVERY) {
+        on.keep();
+        // Without a core of its own it may be in the way of the program.
+        if manner.core.is_none() {
+            std::thread::yield_now();
+        }
+    }
+    std::hint::spin_loop();
+}
+
+fn run(on: &impl Progress, pause: &Pause, manner: Manner) {
     // The call that starts it is one.
     let mut seen = None;
     let mut fruitless = 0;
@@ -149,11 +233,15 @@ fn run(on: &impl Progress, pause: &Pause) {
             on.keep();
         } else if seen != Some(calls.made) {
             seen = Some(calls.made);
-            pause.rest(TICK);
+            let_calls_pass(on, pause, manner, calls.made);
             on.keep();
         } else if (0..LOOKS).all(|_| on.look() > 0) {
             fruitless = 0;
-            std::thread::yield_now();
+            if !manner.spins {
+                std::thread::yield_now();
+            }
+        } else if manner.spins {
+            spin(on, manner, &mut fruitless);
         } else if on.sleep() {
             fruitless = 0;
         } else if fruitless < ROUNDS {
@@ -229,7 +317,80 @@ mod tests {
     }
 
     fn start(library: &Arc<Library>) -> Takeover {
-        Takeover::start("takeover", Arc::clone(library)).unwrap()
+        Takeover::start("takeover", Manner::default(), Arc::clone(library)).unwrap()
+    }
+
+    #[test]
+    fn with_a_core_it_spins_there_and_never_sleeps() {
+        let core = cores::allowed().iter().next_back();
+        let manner = Manner { core, spins: true };
+        let library = Arc::new(Library::default());
+        let thread = Takeover::start("spinning", manner, Arc::clone(&library)).unwrap();
+        until(|| library.looks.load(Ordering::SeqCst) > 100 * KEEP_EVERY);
+        assert_eq!(library.sleeps.load(Ordering::SeqCst), 0);
+        assert!(library.kept.load(Ordering::SeqCst) >= 100);
+        assert_eq!(cores_of("spinning"), core.map(|core| core.to_string()));
+        // It gives way to calls, and finds what comes afterwards.
+        library.calls.store(true, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(20));
+        let before = library.looks.load(Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(library.looks.load(Ordering::SeqCst), before);
+        library.calls.store(false, Ordering::SeqCst);
+        library.work.store(1, Ordering::SeqCst);
+        until(|| library.work.load(Ordering::SeqCst) == 0);
+        library.over.store(true, Ordering::SeqCst);
+        thread.join();
+    }
+
+    /// The cores of the thread of this process with this name, as the kernel has them.
+    fn cores_of(name: &str) -> Option<String> {
+        let folders = std::fs::read_dir("/proc/self/task").unwrap();
+        let read = |folder: &std::path::Path, file: &str| std::fs::read_to_string(folder.join(file)).ok();
+        let folder = folders
+            .map(|folder| folder.unwrap().path())
+            .find(|folder| read(folder, "comm").is_some_and(|found| found.trim() == name))?;
+        let status = read(&folder, "status")?;
+        let list = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        Some(list.trim().to_owned())
+    }
+
+    #[test]
+    fn a_core_that_is_not_there_is_refused() {
+        let manner = Manner {
+            core: Some(8000),
+            spins: false,
+        };
+        assert!(Takeover::start("nowhere", manner, Arc::new(Library::default())).is_err());
+    }
+
+    #[test]
+    fn settings_name_core_and_spinning() {
+        let of = |settings: &[(&str, &str)]| {
+            let mut config = Config::default();
+            for (name, value) in settings {
+                config.set(name, value).unwrap();
+            }
+            Manner::of(&config)
+        };
+        assert!(of(&[]).unwrap().is_usual());
+        let last = cores::allowed().iter().next_back().unwrap();
+        let text = last.to_string();
+        let core = of(&[
+            ("progress.core", text.as_str()),
+            ("progress.wait", "lowest-latency"),
+        ])
+        .unwrap();
+        assert_eq!(
+            core,
+            Manner {
+                core: Some(last),
+                spins: true
+            }
+        );
+        assert!(of(&[("progress.core", "8000")]).is_err());
     }
 
     #[test]

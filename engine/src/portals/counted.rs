@@ -73,8 +73,16 @@ pub(crate) fn totals(node: &ni::Node<AnyRail>, each: Each<'_>) {
         ("portals.probes", "probes", probes),
         ("portals.peers_lost", "peers", lost),
         ("portals.no_entry", "requests", node.status(Register::DropCount)),
-        ("portals.permission_violations", "requests", node.status(Register::PermissionViolations)),
-        ("portals.operation_violations", "requests", node.status(Register::OperationViolations)),
+        (
+            "portals.permission_violations",
+            "requests",
+            node.status(Register::PermissionViolations),
+        ),
+        (
+            "portals.operation_violations",
+            "requests",
+            node.status(Register::OperationViolations),
+        ),
         ("portals.drop.duplicate", "arrivals", duplicates),
         ("portals.drop.too_far_ahead", "arrivals", too_far_ahead),
         ("portals.drop.runt", "arrivals", short),
@@ -86,7 +94,11 @@ pub(crate) fn totals(node: &ni::Node<AnyRail>, each: Each<'_>) {
         ("portals.drop.malformed", "arrivals", drops.of(Drop::Malformed)),
         ("portals.drop.early", "arrivals", drops.of(Drop::Early)),
         ("portals.drop.wrong_identity", "arrivals", drops.of(Drop::Hello)),
-        ("portals.drop.unknown_operation", "arrivals", drops.of(Drop::Unknown)),
+        (
+            "portals.drop.unknown_operation",
+            "arrivals",
+            drops.of(Drop::Unknown),
+        ),
         ("portals.drop.beyond_window", "arrivals", drops.of(Drop::Window)),
     ] {
         each(name, unit, total);

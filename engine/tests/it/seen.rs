@@ -196,7 +196,10 @@ fn others_see_what_active_messages_and_their_credits_count() {
                 let mut am = waiting.attach().unwrap();
                 let path = am.counter_file().unwrap().to_owned();
                 let other = 1 - am.rank();
-                let to = Remote { rank: other, offset: 0 };
+                let to = Remote {
+                    rank: other,
+                    offset: 0,
+                };
                 for _ in 0..40 {
                     am.request_short(other, 200, &[]).unwrap();
                     am.request_medium(other, 200, &[], &[7; 100][..]).unwrap();

@@ -7,7 +7,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use doorbell_job::takeover::{Calls, Progress, Takeover};
+use doorbell_job::takeover::{Calls, Manner, Progress, Takeover};
 use libfabric_sys::{FI_EAGAIN, FI_LOG_DOMAIN};
 
 use crate::domain::{Domain, State};
@@ -123,7 +123,7 @@ impl Domain {
     ///
     /// # Errors
     /// Those of the system, which has no thread or no descriptor left.
-    pub(crate) fn start_thread(&self) -> Result<()> {
+    pub(crate) fn start_thread(&self, manner: Manner) -> Result<()> {
         let Some(auto) = self.auto() else {
             return Ok(());
         };
@@ -131,12 +131,12 @@ impl Domain {
         if answer < 0 {
             return Err(Errno(-answer));
         }
-        let thread = Takeover::start(NAME, Charge(self)).map_err(|error| {
+        let thread = Takeover::start(NAME, manner, Charge(self)).map_err(|error| {
             log::warn(
                 FI_LOG_DOMAIN,
                 &format!(
-                    "fi_domain: no thread for FI_PROGRESS_AUTO: {error}; raise `ulimit -u`, or request \
-                     FI_PROGRESS_MANUAL"
+                    "fi_domain: no thread for FI_PROGRESS_AUTO: {error}; raise `ulimit -u`, leave FI_DOORBELL_CORE away, or \
+                     request FI_PROGRESS_MANUAL"
                 ),
             );
             Errno(error.raw_os_error().unwrap_or(FI_EAGAIN))

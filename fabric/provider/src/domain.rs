@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use doorbell_fabric::error::RailError;
 use doorbell_job::Config;
 use doorbell_job::lobby::MeetingKey;
+use doorbell_job::takeover::Manner;
 use libfabric_sys::*;
 
 use crate::address::{Format, Given, OwnNames};
@@ -334,6 +335,10 @@ unsafe fn enter(
     let config = params::config().map_err(refuse)?;
     let config = wanted.with_rails(&config)?;
     let key = MeetingKey::of(&config).map_err(refuse)?;
+    let manner = match wanted.is_automatic {
+        true => Manner::of(&config).map_err(refuse)?,
+        false => Manner::default(),
+    };
     let member = wanted.enter(&config, key).map_err(refuse)?;
     if let Some(door) = member.address(0).keyed_door() {
         log::info(FI_LOG_DOMAIN, || {
@@ -341,7 +346,7 @@ unsafe fn enter(
         });
     }
     let object = Domain::of_member(fabric, &wanted, &config, member, context);
-    object.start_thread()?;
+    object.start_thread(manner)?;
     exit::note(&object);
     // SAFETY: written above.
     unsafe { publish(object, domain) };

@@ -29,7 +29,7 @@ const fn param(name: &'static CStr, variable: &'static str, setting: &'static st
     }
 }
 
-const PARAMS: [Param; 10] = [
+const PARAMS: [Param; 12] = [
     param(c"rails", "FI_DOORBELL_RAILS", "rails.list"),
     param(c"network", "FI_DOORBELL_NETWORK", "ofi.network"),
     param(c"key_file", "FI_DOORBELL_KEY_FILE", "ofi.key_file"),
@@ -39,6 +39,8 @@ const PARAMS: [Param; 10] = [
     param(c"unexpected", "FI_DOORBELL_UNEXPECTED", "pml.unexpected"),
     param(c"buffer", "FI_DOORBELL_BUFFER", "pml.buffer"),
     param(c"spins", "FI_DOORBELL_SPINS", "progress.spins"),
+    param(c"wait", "FI_DOORBELL_WAIT", "progress.wait"),
+    param(c"core", "FI_DOORBELL_CORE", "progress.core"),
     param(c"shm_cma", "FI_DOORBELL_SHM_CMA", "shm.cma"),
 ];
 

@@ -284,7 +284,11 @@ fn named_paths(
     let named = |(rank, paths): (u32, &Vec<PeerPath>)| {
         let name = |path: &PeerPath| {
             let ours = layer.rail(path.rail)?.name();
-            let theirs = &directory.rank_info(rank)?.rails.get(usize::from(path.other))?.name;
+            let theirs = &directory
+                .rank_info(rank)?
+                .rails
+                .get(usize::from(path.other))?
+                .name;
             Some((rank, *path, format!("{ours}/{theirs}")))
         };
         paths.iter().filter_map(name).collect::<Vec<_>>()

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use doorbell::lobby::{Desk, Member};
-use doorbell::takeover::{Takeover, without_signals};
+use doorbell::takeover::{Manner, Takeover, without_signals};
 use doorbell_fabric::ni::{Kind, NiLimits};
 use doorbell_fabric::poll::timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -295,13 +295,13 @@ impl Core {
     }
 
     /// Starts the thread that makes progress between calls, or one that answers at the desk only.
-    pub(crate) fn start_thread(&mut self, makes_progress: bool) -> std::io::Result<()> {
+    pub(crate) fn start_thread(&mut self, progress: Option<Manner>) -> std::io::Result<()> {
         self.stop = false;
         let Some(live) = &mut self.live else {
             return Ok(());
         };
-        live.thread = Some(if makes_progress {
-            Helper::Progress(Takeover::start(NAME, Library)?)
+        live.thread = Some(if let Some(manner) = progress {
+            Helper::Progress(Takeover::start(NAME, manner, Library)?)
         } else {
             let (watch, desk) = (Arc::clone(&live.watch), live.member.desk().clone());
             let thread = std::thread::Builder::new().name(NAME.to_owned());

@@ -126,6 +126,25 @@ fn over_udp_and_without_the_thread() {
 }
 
 #[test]
+fn with_a_thread_that_has_a_core_and_spins() {
+    let Some(program) = common::compiled("triggered") else {
+        return;
+    };
+    let variables = [
+        ("DOORBELL_PROGRESS_CORE", "next"),
+        ("DOORBELL_WAIT", "lowest-latency"),
+    ];
+    if let Some(command) = under_hydra(&program, 2, &variables) {
+        passes(command);
+    }
+    // A core that is not there is refused, with the setting's name.
+    let mut command = Command::new(&program);
+    let out = command.env("DOORBELL_PROGRESS_CORE", "8000").output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && said.contains("core 8000"), "{said}");
+}
+
+#[test]
 fn limits_are_exact_and_what_cannot_be_is_refused() {
     if let Some(program) = common::compiled("limits") {
         passes(alone(&program));

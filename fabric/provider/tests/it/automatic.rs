@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use libfabric_sys::*;
 
 use crate::client::{Client, Room, Wants, pattern, until};
-use crate::pair::run;
+use crate::pair::{run, run_with};
 use crate::rma::{KEY, calls, expose};
 
 fn automatic() -> Wants {
@@ -95,6 +95,59 @@ fn the_thread_sleeps_when_nothing_comes_and_ends_with_its_domain() {
         role.exchange(&[0]);
         drop(client);
         assert!(threads().is_empty());
+    });
+}
+
+/// A line of what the kernel says about the thread of a domain.
+fn status_of_thread(name: &str) -> String {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let mut tasks = tasks.map(|task| task.unwrap().path());
+    let named =
+        |task: &std::path::PathBuf| std::fs::read_to_string(task.join("comm")).unwrap() == "doorbell-auto\n";
+    let status = std::fs::read_to_string(tasks.find(named).unwrap().join("status")).unwrap();
+    let value = status.lines().find_map(|line| line.strip_prefix(name));
+    value.unwrap().trim().to_owned()
+}
+
+/// How often it has given its core up by itself.
+fn sleeps_of_thread() -> u64 {
+    status_of_thread("voluntary_ctxt_switches:").parse().unwrap()
+}
+
+#[test]
+fn with_a_core_the_thread_is_bound_there_and_looks_without_end() {
+    let test = "automatic::with_a_core_the_thread_is_bound_there_and_looks_without_end";
+    let core = doorbell_fabric::cores::allowed().iter().next_back().unwrap();
+    let text = core.to_string();
+    let variables = [
+        ("FI_DOORBELL_CORE", text.as_str()),
+        ("FI_DOORBELL_WAIT", "lowest-latency"),
+    ];
+    run_with(test, &variables, |mut role, library| {
+        let wants = Wants {
+            send_flags: FI_DELIVERY_COMPLETE,
+            ..automatic()
+        };
+        let client = Client::meet(&mut role, library, &wants);
+        assert_eq!(status_of_thread("Cpus_allowed_list:"), core.to_string());
+        let bytes = pattern(70_000, 3);
+        if role.is_first() {
+            role.wait();
+            client.post(&bytes, Some(1), 1);
+            assert_eq!(client.next().entry().op_context.addr(), 1);
+            role.call();
+        } else {
+            let mut room = Room::new(bytes.len());
+            client.receive(&mut room, Some((1, 0)), FI_ADDR_UNSPEC, 2);
+            let sleeps = sleeps_of_thread();
+            role.call();
+            // No call until all of it has come.
+            role.wait();
+            assert_eq!(room.bytes(), bytes);
+            assert_eq!(client.next().entry().op_context.addr(), 2);
+            let slept = sleeps_of_thread() - sleeps;
+            assert!(slept < 10, "the thread slept {slept} times");
+        }
     });
 }
 

@@ -22,7 +22,7 @@ const TABLES: &[Table] = &[
         folder: "job",
         levels: &[
             // words, and what needs nothing else
-            &["cores", "path_report", "takeover", "types"],
+            &["cores", "path_report", "types"],
             &["error"],
             &["config", "convert", "files", "notices", "random"],
             // the launcher, and the meeting of the ranks
@@ -30,7 +30,7 @@ const TABLES: &[Table] = &[
             &["acm", "ends", "rails", "spawn", "wait"],
             &["diagnose", "ranks"],
             &["binding"],
-            &["connect", "control", "handle"],
+            &["connect", "control", "handle", "takeover"],
             &["counter_file"],
             // a job that was joined
             &["join", "lobby"],

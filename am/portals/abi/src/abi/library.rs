@@ -6,6 +6,7 @@ use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use doorbell::lobby::Member;
+use doorbell::takeover::Manner;
 use doorbell::{Builder, Config, Error};
 use doorbell_fabric::ni::{Kind, Ni, PID_ANY, PID_MAX, Register};
 
@@ -191,11 +192,13 @@ fn live(core: &mut Core, pid: u32) -> Result<&mut Live, Code> {
             return Err(ARG_INVALID);
         }
         let makes_progress = makes_progress().map_err(complain)?;
-        let entered = settings().and_then(|config| Member::enter(config, wanted, launcher()));
-        let member = entered.map_err(complain)?;
+        let config = settings().map_err(complain)?;
+        let manner = makes_progress.then(|| Manner::of(&config)).transpose();
+        let manner = manner.map_err(complain)?;
+        let member = Member::enter(config, wanted, launcher()).map_err(complain)?;
         let member = member.map_err(|_| PID_IN_USE)?;
         core.live = Some(Live::new(member).map_err(|_| FAIL)?);
-        if let Err(error) = core.start_thread(makes_progress) {
+        if let Err(error) = core.start_thread(manner) {
             log(&format!(
                 "no progress but in calls: the thread cannot start ({error})"
             ));
