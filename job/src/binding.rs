@@ -317,11 +317,19 @@ fn named(topology: &Topology, wanted: &ProgressCore, here: &Here, by: By) -> Res
             allowed: usable.to_vec(),
         });
     }
-    let whole = usable.without(&topology.siblings(number));
-    let others = match whole.is_empty() {
-        true => usable.without(&CoreSet::from_iter([number])),
-        false => whole,
+    let whole = topology.siblings(number);
+    let listed = match wanted {
+        ProgressCore::List(cores) => cores.iter().map(|core| *core as usize).collect(),
+        _ => Vec::new(),
     };
+    // Those of the other ranks' progress threads are left alone, too, where others are left.
+    let all = listed.iter().flat_map(|core| topology.siblings(*core).to_vec());
+    let all: CoreSet = all.chain(whole.iter()).collect();
+    let others = [all, whole, CoreSet::from_iter([number])]
+        .iter()
+        .map(|taken| usable.without(taken))
+        .find(|left| !left.is_empty())
+        .unwrap_or_default();
     let (index, ranks) = here.same;
     let why = match (others.is_empty(), wanted) {
         (true, _) => Some(format!("it shares core {core} with its rank, which has no other")),

@@ -182,8 +182,15 @@ pub fn node_of_rail(root: &Path, rail: &RailName) -> Option<usize> {
     if object.is_empty() || object.contains("..") {
         return None;
     }
+    // A virtio device has no such file: the one of the card that it lies on counts.
+    let device = fs::canonicalize(root.join(device)).ok()?;
+    let system = fs::canonicalize(root.join("sys")).ok()?;
+    let mut folders = device
+        .ancestors()
+        .take_while(|folder| folder.starts_with(&system));
+    let node = folders.find_map(|folder| text(&folder.join("numa_node")))?;
     // −1 stands for no node.
-    text(&root.join(device).join("numa_node"))?.parse().ok()
+    node.parse().ok()
 }
 
 fn text(path: &Path) -> Option<String> {
@@ -406,6 +413,17 @@ pub(super) mod tests {
             (of("verbs:mlx5_0:1"), of("usnic:0000:3b:00.2")),
             (Some(0), Some(1))
         );
+        // A virtio device lies on the card that has the node.
+        machine.file("sys/devices/pci0/0000:00:05.0/numa_node", "1");
+        machine.file("sys/devices/pci0/0000:00:05.0/virtio0/vendor", "0x1af4");
+        machine.file("sys/class/net/eth2/mtu", "1500");
+        let [card, device] = [
+            "sys/devices/pci0/0000:00:05.0/virtio0",
+            "sys/class/net/eth2/device",
+        ]
+        .map(|path| machine.root.path().join(path));
+        std::os::unix::fs::symlink(card, device).unwrap();
+        assert_eq!(of("udp:eth2"), Some(1));
         assert_eq!(
             (of("shm"), of("udp:../x"), of("udp:10.0.0.1")),
             (None, None, None)

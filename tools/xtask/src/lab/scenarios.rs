@@ -78,7 +78,7 @@ pub(super) struct Beside {
     pub(super) ready: &'static str,
 }
 
-pub(super) const SCENARIOS: &[Scenario] = &[XDP_ZERO_COPY, VFIO, DOCTOR, IGBVF, VIC, VERBS];
+pub(super) const SCENARIOS: &[Scenario] = &[XDP_ZERO_COPY, VFIO, DOCTOR, IGBVF, VIC, VERBS, CORES];
 
 const XDP_ZERO_COPY: Scenario = Scenario {
     name: "xdp-zero-copy",
@@ -329,6 +329,35 @@ const VERBS: Scenario = Scenario {
             ..SOFT_ROCE
         },
     ],
+};
+
+const CORES: Scenario = Scenario {
+    name: "cores",
+    about: "which cores ranks and their progress threads get on a machine with nodes and hardware threads, and what happens when one goes",
+    guests: &[
+        Guest {
+            name: "two nodes, Linux 6.12",
+            short: true,
+            ..TWO_NODES
+        },
+        Guest {
+            name: "isolated cores",
+            append: "isolcpus=6-7",
+            settings: &[("ISOLATED", "6-7")],
+            ..TWO_NODES
+        },
+    ],
+};
+
+/// Eight cores in two nodes, and a NIC at the second one.
+const TWO_NODES: Guest = Guest {
+    devices: NODES_AND_NIC,
+    modules: &["virtio_net"],
+    programs: &["binding"],
+    processors: 8,
+    script: include_str!("guest/cores.sh"),
+    settings: &[("ISOLATED", "")],
+    ..XDP
 };
 
 /// A machine with soft-RoCE devices of Linux 6.12.
@@ -687,6 +716,18 @@ const VIC_FOR_USNIC: &[&str] = &[
 const IGB_ALONE: &[&str] = &[
     "-netdev hubport,id=n0,hubid=0 -device pcie-root-port,id=rp0,slot=1,chassis=1",
     "-device igb,netdev=n0,bus=rp0,mac=52:54:00:00:01:00",
+];
+
+/// Two nodes with half of the memory each, two whole cores of two hardware threads each, and a NIC behind a
+/// bridge of the second node.
+const NODES_AND_NIC: &[&str] = &[
+    "-smp sockets=2,cores=2,threads=2",
+    "-object memory-backend-ram,size=512M,id=near -object memory-backend-ram,size=512M,id=far",
+    "-numa node,nodeid=0,cpus=0-3,memdev=near -numa node,nodeid=1,cpus=4-7,memdev=far",
+    "-numa dist,src=0,dst=1,val=21",
+    "-device pxb-pcie,id=there,bus=pcie.0,bus_nr=128,numa_node=1",
+    "-device pcie-root-port,id=rp0,bus=there,slot=1,chassis=1",
+    "-netdev hubport,id=n0,hubid=0 -device virtio-net-pci,netdev=n0,bus=rp0,mac=52:54:00:00:00:01",
 ];
 
 /// A NIC that a soft-RoCE device stands on, and the other end of its wire. A hub without another end that is
