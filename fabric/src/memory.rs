@@ -417,7 +417,7 @@ impl MutLoan {
     }
 
     /// Writes `bytes` at offset `at`; returns how many fitted. The two may overlap (a message to oneself).
-    #[inline]
+    #[inline(always)]
     pub fn write_shared(&self, at: usize, bytes: SharedBytes<'_>) -> usize {
         let to = self.part(at, bytes.length);
         // SAFETY: `to` is inside the loan, and `bytes` holds at least `to.length` readable bytes.
@@ -477,6 +477,7 @@ impl MutLoan {
 /// use doorbell_fabric::memory::Region;
 /// let slice = Region::new(8)?.whole();
 /// let room = slice.room();
+/// assert_eq!((room.part(6, 4).len(), room.part(9, 1).len()), (2, 0));
 /// assert!(room.write_short(u64::from_le_bytes(*b"short\0\0\0").to_le(), 5) && !room.write_array([0; 9]));
 /// let mut bytes = [0; 5];
 /// slice.copy_to(0, &mut bytes);
@@ -502,6 +503,15 @@ impl Room<'_> {
         self.loan.is_empty()
     }
 
+    /// The part from `at`, at most `length` bytes; shorter (or empty) at the end.
+    #[inline(always)]
+    pub fn part(&self, at: usize, length: usize) -> Self {
+        Self {
+            loan: self.loan.part(at, length),
+            life: PhantomData,
+        }
+    }
+
     /// Writes an array; see [`MutLoan::write_array`].
     #[inline(always)]
     pub fn write_array<const N: usize>(&self, bytes: [u8; N]) -> bool {
@@ -515,7 +525,7 @@ impl Room<'_> {
     }
 
     /// Writes bytes of shared memory; see [`MutLoan::write_shared`].
-    #[inline]
+    #[inline(always)]
     pub fn write_shared(&self, at: usize, bytes: SharedBytes<'_>) -> usize {
         self.loan.write_shared(at, bytes)
     }

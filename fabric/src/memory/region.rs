@@ -231,8 +231,18 @@ impl RegionSlice {
     #[inline(always)]
     pub fn room(&self) -> Room<'_> {
         Room {
-            loan: self.region.inner.room().part(self.at, self.length),
+            loan: self.loan(),
             life: PhantomData,
+        }
+    }
+
+    /// The bytes of the slice, which are inside the region since it was made. Not to be used longer than
+    /// `self` lives, so it does not leave this file.
+    #[inline(always)]
+    fn loan(&self) -> MutLoan {
+        MutLoan {
+            start: self.region.inner.map.as_ptr().wrapping_add(self.at),
+            length: self.length,
         }
     }
 
@@ -248,9 +258,13 @@ impl RegionSlice {
     }
 
     /// The bytes, to be copied out.
-    #[inline]
+    #[inline(always)]
     pub fn as_shared(&self) -> SharedBytes<'_> {
-        self.region.inner.bytes().skip(self.at).take(self.length)
+        SharedBytes {
+            start: self.region.inner.map.as_ptr().wrapping_add(self.at),
+            length: self.length,
+            life: PhantomData,
+        }
     }
 
     /// Copies from offset `at` of the slice into `to`; returns how many bytes there were.
@@ -262,11 +276,7 @@ impl RegionSlice {
     /// Writes `bytes` at offset `at` of the slice; returns how many fitted.
     #[inline]
     pub fn write_shared(&self, at: usize, bytes: SharedBytes<'_>) -> usize {
-        self.region
-            .inner
-            .room()
-            .part(self.at, self.length)
-            .write_shared(at, bytes)
+        self.loan().write_shared(at, bytes)
     }
 
     /// Writes plain bytes at offset `at` of the slice; returns how many fitted.
