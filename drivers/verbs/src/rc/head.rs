@@ -59,6 +59,12 @@ impl Head {
         self.flags.get() & !RING_MASK != 0
     }
 
+    /// Whether it has messages, or a word about one-sided operations.
+    #[inline]
+    pub(crate) fn is_word(&self) -> bool {
+        self.count.get() > 0 || self.flags.get() & CONTROLS != 0
+    }
+
     /// How many sends went over the ring before, modulo [`RING_NUMBERS`].
     #[inline]
     pub(crate) fn ring_number(&self) -> u64 {
@@ -94,6 +100,19 @@ pub(crate) fn check(bytes: SharedBytes<'_>) -> Result<Head, Impossible> {
         bytes.len() >= HEAD + count * LENGTH
     };
     if is_possible { Ok(head) } else { Err(Impossible) }
+}
+
+/// Bytes in front of the message of a send that has no other.
+pub(crate) const SINGLE: usize = HEAD + LENGTH;
+
+/// Reads the head of a send that is one message and nothing else: most are. `None` for any other, be it
+/// possible or not.
+#[inline(always)]
+pub(crate) fn single(bytes: SharedBytes<'_>) -> Option<Head> {
+    let head = Head::read_from_bytes(&bytes.read::<HEAD>(0)?).ok()?;
+    let length = u16::from_le_bytes(bytes.read(HEAD)?);
+    let is_single = head.count.get() == 1 && head.flags.get() == 0;
+    (is_single && bytes.len() == SINGLE + usize::from(length)).then_some(head)
 }
 
 /// Whether a send of this length can have a head that is more than that of messages, or has none.

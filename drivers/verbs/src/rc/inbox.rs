@@ -14,6 +14,8 @@ use super::ring::{COPY, Turn};
 use super::slots::Slots;
 use crate::sys::{Wc, numbers};
 
+mod single;
+
 /// Completions that are taken off the queue at a time.
 const BATCH: usize = 16;
 /// Bytes of a head that [`Core::look`] compares.
@@ -52,6 +54,7 @@ impl Current {
         }
     }
 
+    #[inline(always)]
     fn give_back(&self, slots: &mut Slots) {
         if self.slot != COPY {
             slots.give_back(self.slot);
@@ -89,6 +92,12 @@ impl Inbox {
         }
     }
 
+    /// Whether none is left of the completions that were taken off the queue.
+    #[inline(always)]
+    fn is_empty(&self) -> bool {
+        self.next == self.count
+    }
+
     /// The messages of a send are the next to be shown.
     #[inline]
     pub(crate) fn show(&mut self, current: Current) {
@@ -101,8 +110,21 @@ impl Core {
     #[inline]
     pub(crate) fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
         self.flush();
-        let mut shown = 0;
+        let (mut shown, mut was_drained) = (0, false);
         while shown < budget {
+            if self.is_queue_alone() {
+                if self.inbox.is_empty() {
+                    // It had no more a moment ago: another look would be in vain mostly.
+                    if was_drained || !self.fetch() {
+                        break;
+                    }
+                    was_drained = self.inbox.count < BATCH;
+                }
+                if self.show_single(sink) {
+                    shown += 1;
+                    continue;
+                }
+            }
             let Some(current) = self.open_next() else { break };
             match self.message_of(&current) {
                 Some((message, end)) => {
@@ -125,8 +147,8 @@ impl Core {
     #[inline(always)]
     fn open_next(&mut self) -> Option<Current> {
         loop {
-            if let Some(current) = self.inbox.current.take() {
-                return Some(current);
+            if self.inbox.current.is_some() {
+                return self.inbox.current.take();
             }
             if self.rings.are_first() && self.open_ring() {
                 continue;
@@ -231,11 +253,12 @@ impl Core {
         let Ok(head) = head::check(self.slots.bytes(slot, length)) else {
             return self.broken(index, Drop::Head);
         };
-        let is_word = head.count.get() > 0 || head.flags.get() & CONTROLS != 0;
-        if self.is_beginning(index) && !self.arrived_early(index, is_word) {
+        if self.is_beginning(index) && !self.arrived_early(index, &head) {
             return self.broken(index, Drop::Early);
         }
-        let peer = &mut self.peers[index as usize];
+        let Some(peer) = self.peers.get_mut(index as usize) else {
+            return Begun::Broken;
+        };
         let accepted = peer.accepted();
         let Some(link) = &mut peer.link else {
             return Begun::Broken;
@@ -247,8 +270,8 @@ impl Core {
         if is_news {
             self.release_together(index);
         }
-        let is_plain = is_word && !head.is_special();
-        if is_plain && !self.rings.are_used() && head.ring_number() == 0 {
+        let is_plain = head.flags.get() & !head::WANTS_MORE == 0 && head.count.get() > 0;
+        if is_plain && !self.rings.are_used() {
             return Begun::Messages(head.count.get());
         }
         self.begin_rarely(index, slot, length, &head)
@@ -256,8 +279,7 @@ impl Core {
 
     /// Acts on a send that is not of messages alone, or that has its place among those over a ring.
     fn begin_rarely(&mut self, index: u32, slot: u32, length: usize, head: &Head) -> Begun {
-        let is_word = head.count.get() > 0 || head.flags.get() & CONTROLS != 0;
-        if !is_word || head.flags.get() == head::RETURNS {
+        if !head.is_word() || head.flags.get() == head::RETURNS {
             self.is_low = true;
             self.slots.give_back(slot);
             return Begun::Nothing;
@@ -297,8 +319,8 @@ impl Core {
     /// Something has come over a connection that is being made: its other end is connected, and up if it is a
     /// message. `false`: a message came before both ends can be.
     #[cold]
-    fn arrived_early(&mut self, index: u32, is_message: bool) -> bool {
-        if !is_message {
+    fn arrived_early(&mut self, index: u32, head: &Head) -> bool {
+        if !head.is_word() {
             self.steps.push_back((index, Step::Established));
             return true;
         }
@@ -323,7 +345,9 @@ impl Core {
     /// A message was taken by the layer above; whether its peer has to wait for credits soon.
     #[inline(always)]
     fn shown(&mut self, current: Current, end: usize) -> bool {
-        let peer = &mut self.peers[current.peer as usize];
+        let Some(peer) = self.peers.get_mut(current.peer as usize) else {
+            return false;
+        };
         // The counters may have been sent since its send began.
         enlist(&mut self.owed, &mut peer.is_owed, current.peer);
         let mut is_low = false;
@@ -335,7 +359,6 @@ impl Core {
             is_low = link.is_low();
         }
         if current.left == 1 {
-            self.inbox.current = None;
             current.give_back(&mut self.slots);
         } else {
             self.inbox.current = Some(Current {
@@ -359,12 +382,27 @@ impl Core {
     #[inline]
     pub(crate) fn look(&mut self, peer: PeerIndex, words: [u64; 2], room: Room<'_>, watch: Watch) -> Look {
         for _ in 0..watch.looks.max(1) {
-            if let Some(current) = self.open_next() {
-                return self.look_at(current, peer, words, room);
+            if self.is_queue_alone() {
+                if self.inbox.is_empty() && !self.fetch() {
+                    continue;
+                }
+                if let Some(length) = self.look_at_single(peer, words, room) {
+                    return Look::Taken(length);
+                }
+            }
+            if let Some(look) = self.look_once(peer, words, room) {
+                return look;
             }
             // Without pauses: they leave a line to the processor that writes it, and here a device does.
         }
         Look::Nothing
+    }
+
+    /// Looks at the next message, whatever its send is; `None` where there is none.
+    #[inline(never)]
+    fn look_once(&mut self, peer: PeerIndex, words: [u64; 2], room: Room<'_>) -> Option<Look> {
+        let current = self.open_next()?;
+        Some(self.look_at(current, peer, words, room))
     }
 
     #[inline(always)]

@@ -287,6 +287,12 @@ impl Link {
         (self.posted - self.done) as usize
     }
 
+    /// Whether this is the number of a request that was posted.
+    #[inline]
+    pub(crate) fn has_posted(&self, id: u64) -> bool {
+        id <= self.posted
+    }
+
     /// The last request that is known to be ended.
     #[inline]
     pub(crate) fn done(&self) -> u64 {
@@ -314,6 +320,56 @@ impl Link {
     #[inline]
     fn credits(&self) -> u64 {
         self.known.granted.saturating_sub(self.sends)
+    }
+
+    /// Posts the one send that waits, if it is of messages that lie in its slot and may go over the queue at
+    /// once: what [`post`](Self::post) does, for what goes most often. Returns whether the device took it;
+    /// `None` where nothing was done.
+    #[inline(always)]
+    pub(crate) fn post_only(
+        &mut self,
+        (outbox, pool): (&mut Outbox, &Pool),
+        most: usize,
+        now: Time,
+        stats: &mut RcStats,
+    ) -> Option<bool> {
+        let may_go = self.state == State::Up && self.ring.is_none() && self.sends < self.known.granted;
+        if !may_go || self.under_way() >= most.min(DEPTH) {
+            return None;
+        }
+        let memory = pool.memory()?;
+        let frame = outbox.only()?;
+        let head = Head {
+            consumed: self.consumed.into(),
+            granted: (self.granted as u32).into(),
+            count: frame.messages.into(),
+            flags: 0.into(),
+        };
+        pool.write_head(frame, &head);
+        let (at, length) = pool.place(frame);
+        frame.request = self.posted + 1;
+        let ready = self
+            .poster
+            .send(frame.request, (&**memory, at, length), None, true);
+        if self.under_way() == 0 {
+            self.done_at = now;
+        }
+        self.posted_at = now;
+        if ready.is_err() || self.poster.post() == 0 {
+            return Some(false);
+        }
+        let messages = u64::from(frame.messages);
+        stats.sends += 1;
+        stats.coalesced += messages.saturating_sub(1);
+        stats.inline += u64::from(length <= self.poster.pair().inline());
+        (self.posted, self.reports) = (frame.request, frame.request);
+        (self.sends, self.queued.0) = (self.sends + 1, self.queued.0 + 1);
+        self.carried += messages;
+        self.is_stalled = false;
+        self.has_told_taken();
+        self.told.1 = self.granted;
+        outbox.step();
+        Some(true)
     }
 
     /// Posts the sends that wait, as far as credits and queues go and at most `most`, with one doorbell.

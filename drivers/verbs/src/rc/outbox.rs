@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use doorbell_fabric::memory::{RegionSlice, SharedBytes};
+use doorbell_fabric::memory::{RegionSlice, Room, SharedBytes};
 use doorbell_fabric::message::{Body, Refused};
 
 use super::head::{CONTROLS, HEAD, LENGTH};
@@ -77,8 +77,15 @@ impl Pool {
     /// Writes the head of a send.
     #[inline]
     pub(crate) fn write_head(&self, frame: &Frame, head: &super::head::Head) {
-        use zerocopy::IntoBytes;
-        self.bytes.write(self.at(frame.slot), head.as_bytes());
+        let room = self.bytes.room().part(self.at(frame.slot), HEAD);
+        room.write_array::<HEAD>(zerocopy::transmute!(*head));
+    }
+
+    /// Returns the room behind what a send has in its slot.
+    #[inline(always)]
+    fn room(&self, frame: &Frame) -> Room<'_> {
+        let (at, length) = self.place(frame);
+        self.bytes.room().part(at + length, self.slot - length)
     }
 
     /// The place of a send's bytes.
@@ -225,17 +232,43 @@ impl Outbox {
         self.first == self.end
     }
 
-    /// Accepts a message, behind others that wait in the same slot if it fits there; a body that lies in
-    /// registered memory stays where it is.
-    #[inline]
-    pub(crate) fn accept(
-        &mut self,
-        pool: &mut Pool,
-        head: &[u8],
-        body: &Body<'_>,
-        far: Option<Far>,
-    ) -> Result<(), Refused> {
+    /// Accepts a message, behind others that wait in the same slot if it fits there.
+    #[inline(always)]
+    pub(crate) fn accept(&mut self, pool: &mut Pool, head: &[u8], body: &Body<'_>) -> Result<(), Refused> {
         let length = head.len() + body.len();
+        let (at, room) = self.accept_head(pool, head, length)?;
+        let mut end = LENGTH + head.len();
+        match body {
+            // What the shortest way brings: see `RcRail::send`.
+            Body::Shared(bytes) => end += room.write_shared(end, *bytes),
+            _ => body.for_each_part(|part| end += room.write_shared(end, part)),
+        }
+        self.frames[at].length += end as u32;
+        Ok(())
+    }
+
+    /// Accepts a message as [`accept`](Self::accept) does, whose body lies in registered memory and stays
+    /// where it is.
+    pub(crate) fn accept_far(&mut self, pool: &mut Pool, head: &[u8], far: Far) -> Result<(), Refused> {
+        let (at, _) = self.accept_head(pool, head, head.len() + far.slice.len())?;
+        let frame = &mut self.frames[at];
+        frame.length += (LENGTH + head.len()) as u32;
+        frame.has_body = true;
+        self.bodies[at] = Some(far);
+        self.far += 1;
+        Ok(())
+    }
+
+    /// Writes the length and the head of a message behind those that wait in the same slot, if it fits there.
+    /// Returns the place of its send, which does not count these bytes yet, and the room that begins with
+    /// them.
+    #[inline(always)]
+    fn accept_head<'a>(
+        &mut self,
+        pool: &'a mut Pool,
+        head: &[u8],
+        length: usize,
+    ) -> Result<(usize, Room<'a>), Refused> {
         let last = place(self.end.wrapping_sub(1));
         let at = if self.waits() && self.frames[last].has_room(length, pool.slot) {
             last
@@ -243,25 +276,16 @@ impl Outbox {
             self.begin(pool)?
         };
         let frame = &mut self.frames[at];
-        let start = pool.at(frame.slot);
-        let room = pool.bytes.room();
-        let mut end = start + frame.bytes();
-        end += room.write_shared(end, SharedBytes::of(&(length as u16).to_le_bytes()));
-        end += room.write_shared(end, SharedBytes::of(head));
-        if far.is_none() {
-            body.for_each_part(|part| end += room.write_shared(end, part));
-        }
-        frame.length = (end - start) as u32;
+        let room = pool.room(frame);
+        room.write_array((length as u16).to_le_bytes());
+        room.write_shared(LENGTH, SharedBytes::of(head));
         frame.messages += 1;
         self.accepted += 1;
-        if far.is_some() {
-            self.keep_body(at, far);
-        }
-        Ok(())
+        Ok((at, room))
     }
 
     /// Begins another send; returns its place.
-    #[inline]
+    #[inline(always)]
     fn begin(&mut self, pool: &mut Pool) -> Result<usize, Refused> {
         // Without a slot for them, what messages wait for would never be agreed upon.
         if self.kept() >= FRAMES || pool.free.len() <= pool.reserved {
@@ -272,14 +296,6 @@ impl Outbox {
         self.frames[at] = Frame::new(slot);
         self.end += 1;
         Ok(at)
-    }
-
-    /// The body of the last message of a send lies elsewhere.
-    #[cold]
-    fn keep_body(&mut self, at: usize, far: Option<Far>) {
-        self.frames[at].has_body = true;
-        self.bodies[at] = far;
-        self.far += 1;
     }
 
     /// Adds a send without messages in front of those that wait; `false` if there is no room now.
@@ -324,6 +340,17 @@ impl Outbox {
             None
         };
         Some((frame, body))
+    }
+
+    /// The one send that waits, if it is of messages that all lie in its slot.
+    #[inline(always)]
+    pub(crate) fn only(&mut self) -> Option<&mut Frame> {
+        if self.end - self.posted != 1 || self.is_held {
+            return None;
+        }
+        let frame = &mut self.frames[place(self.posted)];
+        let is_plain = frame.flags == 0 && !frame.has_body;
+        is_plain.then_some(frame)
     }
 
     /// Whether another one waits behind the next send.

@@ -10,7 +10,7 @@ use doorbell_fabric::caps::{Capabilities, Features, Limits};
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::{EventKind, Life, RailEvent, Scope};
 use doorbell_fabric::gid;
-use doorbell_fabric::memory::Room;
+use doorbell_fabric::memory::{Room, SharedBytes};
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
     MsgId, OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey, Watch,
@@ -433,6 +433,25 @@ impl RcRail {
         self.watch.is_up() && !self.is_over
     }
 
+    /// Sends bytes in one piece, as most bodies are.
+    #[inline(always)]
+    fn send_piece(&mut self, peer: PeerIndex, head: &[u8], bytes: SharedBytes<'_>) -> Result<MsgId, Refused> {
+        if head.len() > HEAD || head.len() + bytes.len() > self.capabilities.limits.message {
+            return Err(Refused::TooLong);
+        }
+        self.core.accept(peer.0, head, &Body::Shared(bytes))
+    }
+
+    /// Sends any body.
+    #[inline(never)]
+    fn send_any(&mut self, peer: PeerIndex, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
+        let too_many = matches!(body, Body::Parts(parts) if parts.len() > PARTS);
+        if head.len() > HEAD || too_many || head.len() + body.len() > self.capabilities.limits.message {
+            return Err(Refused::TooLong);
+        }
+        self.core.accept(peer.0, head, body)
+    }
+
     fn known(&self, peer: PeerIndex) -> bool {
         peer.index() < self.core.peers.len()
     }
@@ -602,11 +621,11 @@ impl Message for RcRail {
 
     #[inline]
     fn send(&mut self, peer: PeerIndex, head: &[u8], body: Body<'_>) -> Result<MsgId, Refused> {
-        let too_many = matches!(body, Body::Parts(parts) if parts.len() > PARTS);
-        if head.len() > HEAD || too_many || head.len() + body.len() > self.capabilities.limits.message {
-            return Err(Refused::TooLong);
+        match body {
+            Body::Loan(bytes) => self.send_piece(peer, head, bytes.as_shared()),
+            Body::Bytes(bytes) => self.send_piece(peer, head, SharedBytes::of(bytes)),
+            _ => self.send_any(peer, head, &body),
         }
-        self.core.accept(peer.0, head, &body)
     }
 
     #[inline]

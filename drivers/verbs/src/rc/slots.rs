@@ -6,7 +6,7 @@ use std::sync::Arc;
 use doorbell_fabric::memory::{Region, RegionSlice, SharedBytes};
 
 use crate::error::VerbsError;
-use crate::sys::{Domain, Event, ReceiveList, Registered, SharedQueue};
+use crate::sys::{Domain, Event, Piece, ReceiveList, Registered, SharedQueue};
 
 /// Slots that are posted together, and at least how many are added at a time.
 const BATCH: usize = 16;
@@ -24,12 +24,16 @@ pub(crate) struct Slots {
     /// Memory of `step` slots each, and each slot's part of it.
     chunks: Vec<Arc<Registered>>,
     slices: Vec<RegionSlice>,
+    /// The same parts, as receives name them.
+    pieces: Vec<Piece>,
     step: usize,
     slot: usize,
     most: usize,
     /// By slot: how often it was posted; odd while the device has it.
     generations: Vec<u32>,
     back: Vec<u32>,
+    /// Slots that are posted together, if no promise needs one.
+    together: usize,
     list: ReceiveList,
     /// Slots that the device has, and that peers were promised.
     pub(crate) posted: usize,
@@ -58,11 +62,13 @@ impl Slots {
             device: Some((Arc::clone(domain), queue)),
             chunks: Vec::new(),
             slices: Vec::with_capacity(most),
+            pieces: Vec::with_capacity(most),
             step,
             slot,
             most,
             generations: Vec::with_capacity(most),
             back: Vec::with_capacity(most),
+            together: 1,
             list: ReceiveList::default(),
             posted: 0,
             promised: 0,
@@ -87,11 +93,16 @@ impl Slots {
             device: format!("{domain:?}"),
             what: error.to_string(),
         })?;
-        self.chunks.push(Registered::new(domain, &region)?);
-        let slices = (0..self.step).map_while(|at| region.whole().slice(at * self.slot, self.slot));
-        self.slices.extend(slices);
+        let chunk = Registered::new(domain, &region)?;
+        let places = (0..self.step).map(|at| (at * self.slot, self.slot));
+        self.pieces
+            .extend(places.clone().filter_map(|(at, length)| chunk.named(at, length)));
+        self.slices
+            .extend(places.filter_map(|(at, length)| chunk.memory().slice(at, length)));
+        self.chunks.push(chunk);
         self.generations.resize(have + self.step, 0);
         self.back.extend((have as u32..(have + self.step) as u32).rev());
+        self.together = BATCH.min((self.generations.len() / 4).max(1));
         self.refill(true);
         self.watch();
         Ok(true)
@@ -112,6 +123,7 @@ impl Slots {
         self.device = None;
         self.chunks.clear();
         self.slices.clear();
+        self.pieces.clear();
         self.generations.clear();
         self.back.clear();
         (self.posted, self.promised, self.doubt) = (0, 0, 0);
@@ -216,20 +228,40 @@ impl Slots {
         );
     }
 
+    /// Whether a completion names a slot that the device has.
+    #[inline(always)]
+    pub(crate) fn has(&self, id: u64) -> bool {
+        let generation = (id >> 32) as u32;
+        generation & 1 == 1 && self.generations.get(id as u32 as usize) == Some(&generation)
+    }
+
     /// Takes the slot that a completion names; `None` if the device does not have it, or its bytes are more
     /// than a slot's.
     #[inline]
     pub(crate) fn take(&mut self, id: u64) -> Option<u32> {
-        let (slot, generation) = (id as u32 as usize, (id >> 32) as u32);
-        match self.generations.get_mut(slot) {
-            Some(now) if *now == generation && generation & 1 == 1 => *now = now.wrapping_add(1),
-            _ => {
-                self.nonsense += 1;
-                return None;
-            }
+        if !self.has(id) {
+            self.nonsense += 1;
+            return None;
+        }
+        Some(self.take_held(id))
+    }
+
+    /// Takes the slot that a completion names, which [the device has](Self::has).
+    #[inline(always)]
+    pub(crate) fn take_held(&mut self, id: u64) -> u32 {
+        let slot = id as u32;
+        if let Some(generation) = self.generations.get_mut(slot as usize) {
+            *generation = generation.wrapping_add(1);
         }
         self.posted -= 1;
-        Some(slot as u32)
+        slot
+    }
+
+    /// The first bytes of a slot, whether or not it was taken; `None` where it has fewer.
+    #[inline(always)]
+    pub(crate) fn first(&self, slot: u32, length: usize) -> Option<SharedBytes<'_>> {
+        let bytes = self.slices.get(slot as usize)?.as_shared();
+        (length <= bytes.len()).then(|| bytes.take(length))
     }
 
     /// What a completion of some slot that the device has would name.
@@ -246,31 +278,20 @@ impl Slots {
         self.slices[slot as usize].as_shared().take(length)
     }
 
-    fn place(&self, slot: u32) -> (usize, usize) {
-        let slot = slot as usize;
-        (slot / self.step, slot % self.step * self.slot)
-    }
-
     /// The slot is not used any more. Slots wait for others to be posted with, but not where a promise needs
     /// them: one was taken by a completion that no promise stands behind.
     #[inline]
     pub(crate) fn give_back(&mut self, slot: u32) {
         self.back.push(slot);
         let lacks = self.posted < self.promised + self.doubt;
-        if lacks || self.back.len() >= self.together() {
+        if lacks || self.back.len() >= self.together {
             self.refill(lacks);
         }
     }
 
-    /// Slots that are posted together, if no promise needs one.
-    #[inline]
-    fn together(&self) -> usize {
-        BATCH.min((self.generations.len() / 4).max(1))
-    }
-
     /// Posts what came back: whole lists, or everything.
     pub(crate) fn refill(&mut self, all: bool) {
-        while !self.back.is_empty() && (all || self.back.len() >= self.together()) {
+        while !self.back.is_empty() && (all || self.back.len() >= self.together) {
             if !self.post_some() {
                 return;
             }
@@ -283,11 +304,11 @@ impl Slots {
             return false;
         };
         let wanted = self.back.len().min(BATCH);
-        for &slot in self.back.iter().rev().take(BATCH) {
-            let (chunk, at) = self.place(slot);
-            let id = id_of(slot as usize, self.generations[slot as usize].wrapping_add(1));
-            let memory = (&*self.chunks[chunk], at, self.slot);
-            if self.list.next(id, memory).is_err() {
+        let at = self.back.len() - wanted;
+        for &slot in self.back[at..].iter().rev() {
+            let place = slot as usize;
+            let id = id_of(place, self.generations[place].wrapping_add(1));
+            if self.list.next(id, self.pieces[place]).is_err() {
                 break;
             }
         }

@@ -27,7 +27,7 @@ pub(crate) use abi::{AhAttr, DeviceAttr, GidEntry, PortAttr, QpAttr, Wc};
 pub(crate) use library::{LIBRARY, Library};
 pub(crate) use objects::{
     AddressHandle, Beneath, Broken, Channel, Completions, DatagramPair, Destination, DeviceAtomic, Domain,
-    Event, Handles, Held, Listed, Open, PIECES, Pinned, Place, Poster, ReceiveList, Registered, ReliablePair,
-    ReliableSizes, Requests, Sender, SharedQueue, Sizes, Window,
+    Event, Handles, Held, Listed, Open, PIECES, Piece, Pinned, Place, Poster, ReceiveList, Registered,
+    ReliablePair, ReliableSizes, Requests, Sender, SharedQueue, Sizes, Window,
 };
 pub(crate) use umad::{MAD, SubnetManager, UMAD, Umad, UmadPort};

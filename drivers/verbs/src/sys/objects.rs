@@ -652,6 +652,11 @@ impl Registered {
         unsafe { (*self.raw).rkey }
     }
 
+    /// The piece of it that requests name over and over; `None` where it is not inside.
+    pub(crate) fn named(&self, at: usize, length: usize) -> Option<Piece> {
+        self.piece(at, length).map(Piece)
+    }
+
     /// The piece of it that a request names; `None` where it is not inside.
     #[inline]
     fn piece(&self, at: usize, length: usize) -> Option<Sge> {
@@ -667,6 +672,10 @@ impl Registered {
         })
     }
 }
+
+/// A piece of registered memory, as a request names it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece(Sge);
 
 impl AddressHandle {
     /// May wait for the kernel, which looks the neighbour up: the caller knows that it has the answer.
@@ -937,20 +946,20 @@ impl<const N: usize> SendList<N> {
         }
     }
 
-    /// Prepares the next request, whose pieces are those of which there are any.
+    /// Prepares the next request, with its first piece; those behind it are what a request before has left.
     ///
     /// # Errors
     /// If as many wait as the queue holds.
     #[inline(always)]
-    fn next(&mut self, id: u64, pieces: [Sge; N]) -> Result<&mut SendWr, Broken> {
+    fn next(&mut self, id: u64, first: Sge) -> Result<(&mut SendWr, &mut [Sge; N]), Broken> {
         let index = self.waiting;
-        let (Some(request), Some(place)) = (self.requests.get_mut(index), self.pieces.get_mut(index)) else {
+        let (Some(request), Some(pieces)) = (self.requests.get_mut(index), self.pieces.get_mut(index)) else {
             return Err(Broken);
         };
-        *place = pieces;
+        pieces[0] = first;
         request.wr_id = id;
         self.waiting += 1;
-        Ok(request)
+        Ok((request, pieces))
     }
 
     /// Has the last one that was prepared report when it is done.
@@ -961,27 +970,35 @@ impl<const N: usize> SendList<N> {
         }
     }
 
+    /// Chains the first `count` requests, but for the end of the last one.
+    #[inline(never)]
+    fn chain(&mut self, count: usize) {
+        let (requests, pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
+        for (at, request) in self.requests.iter_mut().take(count).enumerate() {
+            request.sg_list = pieces.wrapping_add(at).cast();
+            request.next = requests.wrapping_add(at + 1);
+        }
+    }
+
     /// Posts the first `count` of what was prepared as one list, with one doorbell; returns how many requests
     /// were taken. The others are forgotten.
     ///
     /// # Safety
     /// The queue pair is alive and of this device, and so is each object that a request points to. Bytes that
     /// go with a request may be read.
-    #[inline]
+    #[inline(always)]
     unsafe fn post(&mut self, open: &Open, pair: *mut abi::Qp, count: usize) -> usize {
         let count = std::mem::take(&mut self.waiting).min(count);
         if count == 0 {
             return 0;
         }
+        if count > 1 {
+            self.chain(count);
+        }
         let (requests, pieces) = (self.requests.as_mut_ptr(), self.pieces.as_mut_ptr());
-        for at in 0..count {
-            let request = &mut self.requests[at];
-            request.sg_list = pieces.wrapping_add(at).cast();
-            request.next = if at + 1 == count {
-                ptr::null_mut()
-            } else {
-                requests.wrapping_add(at + 1)
-            };
+        if let Some(last) = self.requests.get_mut(count - 1) {
+            last.sg_list = pieces.wrapping_add(count - 1).cast();
+            last.next = ptr::null_mut();
         }
         let mut bad: *mut SendWr = ptr::null_mut();
         // SAFETY: the caller's promise. The list of `count` requests ends with a null; it and its pieces are
@@ -1029,7 +1046,7 @@ impl Sender {
         signalled: bool,
     ) -> Result<(), Broken> {
         let piece = self.pair.memory.piece(at, length).ok_or(Broken)?;
-        let request = self.list.next(id, [piece])?;
+        let (request, _) = self.list.next(id, piece)?;
         request.num_sge = 1;
         request.opcode = numbers::WR_SEND;
         request.send_flags = if signalled { numbers::SEND_SIGNALED } else { 0 };

@@ -11,13 +11,11 @@ use crate::sys::{Wc, numbers};
 
 impl Core {
     /// Accepts a message.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn accept(&mut self, index: u32, head: &[u8], body: &Body<'_>) -> Result<MsgId, Refused> {
-        let result = self.try_accept(index, head, body);
-        if result == Err(Refused::Full) {
-            self.accept_again(index, head, body)
-        } else {
-            result
+        match self.try_accept(index, head, body) {
+            Err(Refused::Full) => self.accept_again(index, head, body),
+            result => result,
         }
     }
 
@@ -46,6 +44,9 @@ impl Core {
         {
             return Err(Refused::Full);
         }
+        let Some(outbox) = &mut peer.outbox else {
+            return self.accept_first(index, head, body);
+        };
         let far = match body {
             Body::Region(slice) if slice.len() >= self.sizes.zero_copy => {
                 self.memory.regions.place(slice).map(|place| Far {
@@ -55,12 +56,13 @@ impl Core {
             }
             _ => None,
         };
-        let is_far = far.is_some();
-        let Some(outbox) = &mut peer.outbox else {
-            return self.accept_first(index, head, body);
-        };
-        outbox.accept(&mut self.pool, head, body, far)?;
-        self.stats.zero_copy += u64::from(is_far);
+        match far {
+            None => outbox.accept(&mut self.pool, head, body)?,
+            Some(far) => {
+                outbox.accept_far(&mut self.pool, head, far)?;
+                self.stats.zero_copy += 1;
+            }
+        }
         let id = MsgId(peer.base + outbox.accepted);
         self.stats.sent += 1;
         if peer.stage == Stage::Fresh && !std::mem::replace(&mut peer.is_wanted, true) {
@@ -109,6 +111,14 @@ impl Core {
         }
         let Some(link) = &mut peer.link else { return };
         let most = (self.entries - DEPTH).saturating_sub(self.under_way);
+        if let Some(is_posted) = link.post_only((outbox, &self.pool), most, self.now, &mut self.stats) {
+            if !is_posted {
+                return self.end(index, DownReason::Resources);
+            }
+            self.under_way += 1;
+            self.stats.doorbells += 1;
+            return enlist(&mut self.busy, &mut peer.is_busy, index);
+        }
         let posted = link.post((outbox, &self.pool), most, self.now, &mut self.stats);
         self.book(index, posted);
     }
@@ -165,20 +175,23 @@ impl Core {
         let Some(link) = &mut self.peers[index as usize].link else {
             return at + 1;
         };
-        let mut failed = None;
+        let (mut failed, mut last) = (None, link.done());
         for completion in &self.reaped[at..count] {
             if completion.qp_num != pair || failed.is_some() {
                 break;
             }
             at += 1;
-            match link.ended(completion.wr_id, self.now) {
-                0 => self.stats.nonsense += 1,
-                ended => {
-                    self.under_way -= ended;
-                    failed = (completion.status != numbers::SUCCESS).then_some(*completion);
-                }
+            if completion.wr_id <= last || !link.has_posted(completion.wr_id) {
+                self.stats.nonsense += 1;
+                continue;
+            }
+            last = completion.wr_id;
+            if completion.status != numbers::SUCCESS {
+                failed = Some(*completion);
             }
         }
+        // Requests end in order: with the last one, all before it.
+        self.under_way -= link.ended(last, self.now);
         let is_beginning = link.state == State::Receiving;
         if let Some(completion) = failed {
             self.failed(index, &completion);
@@ -201,7 +214,7 @@ impl Core {
     }
 
     /// Gives back what has ended and was taken, together with others unless something needs it now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release_together(&mut self, index: u32) {
         let outbox = &self.peers[index as usize].outbox;
         if self.pool.is_low() || outbox.as_ref().is_some_and(|outbox| outbox.is_pressed()) {

@@ -164,21 +164,17 @@ impl Default for ReceiveList {
 }
 
 impl ReceiveList {
-    /// Prepares a receive, by its number and its place.
+    /// Prepares a receive, by its number and the piece of memory that it fills.
     ///
     /// # Errors
-    /// If as many wait as there is room for, or the place is not inside its memory.
-    #[inline]
-    pub(crate) fn next(
-        &mut self,
-        id: u64,
-        (memory, at, length): (&Registered, usize, usize),
-    ) -> Result<(), Broken> {
+    /// If as many wait as there is room for.
+    #[inline(always)]
+    pub(crate) fn next(&mut self, id: u64, into: Piece) -> Result<(), Broken> {
         let place = self.waiting;
         let (Some(request), Some(piece)) = (self.requests.get_mut(place), self.pieces.get_mut(place)) else {
             return Err(Broken);
         };
-        *piece = memory.piece(at, length).ok_or(Broken)?;
+        *piece = into.0;
         request.wr_id = id;
         self.waiting += 1;
         Ok(())
@@ -393,13 +389,18 @@ impl Poster {
         second: Option<Sge>,
         signalled: bool,
     ) -> Result<&mut SendWr, Broken> {
-        let has_two = second.is_some();
-        let request = self.list.next(id, [first, second.unwrap_or(Sge::zeroed())])?;
-        request.num_sge = 1 + c_int::from(has_two);
-        request.send_flags = if signalled { numbers::SEND_SIGNALED } else { 0 };
-        if !has_two && first.length <= self.pair.granted.max_inline_data {
-            request.send_flags |= numbers::SEND_INLINE;
+        let (request, pieces) = self.list.next(id, first)?;
+        let mut flags = if signalled { numbers::SEND_SIGNALED } else { 0 };
+        if let Some(second) = second {
+            request.num_sge = 2;
+            pieces[1] = second;
+        } else {
+            request.num_sge = 1;
+            if first.length <= self.pair.granted.max_inline_data {
+                flags |= numbers::SEND_INLINE;
+            }
         }
+        request.send_flags = flags;
         Ok(request)
     }
 

@@ -263,7 +263,7 @@ impl Requests {
 
     #[inline]
     fn next(&mut self, id: u64, opcode: c_int, piece: Option<Sge>) -> Result<&mut SendWr, Broken> {
-        let request = self.list.next(id, [piece.unwrap_or(Sge::zeroed())])?;
+        let (request, _) = self.list.next(id, piece.unwrap_or(Sge::zeroed()))?;
         request.opcode = opcode;
         request.send_flags = numbers::SEND_SIGNALED;
         request.num_sge = c_int::from(piece.is_some_and(|piece| piece.length > 0));
