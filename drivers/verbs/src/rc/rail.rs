@@ -433,6 +433,19 @@ impl RcRail {
         self.watch.is_up() && !self.is_over
     }
 
+    /// Shows up to `budget` operations that have ended; returns how many.
+    #[inline(always)]
+    fn show_ended<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
+        let mut shown = 0;
+        while shown < budget
+            && let Some((op, outcome)) = self.core.onesided.ended.pop_front()
+        {
+            sink.completed(op, outcome);
+            shown += 1;
+        }
+        shown
+    }
+
     /// Sends bytes in one piece, as most bodies are.
     #[inline(always)]
     fn send_piece(&mut self, peer: PeerIndex, head: &[u8], bytes: SharedBytes<'_>) -> Result<MsgId, Refused> {
@@ -654,14 +667,10 @@ impl Message for RcRail {
 
     #[inline]
     fn poll<S: Arrivals>(&mut self, budget: usize, sink: &mut S) -> usize {
-        let mut shown = 0;
-        while shown < budget
-            && let Some((op, outcome)) = self.core.onesided.ended.pop_front()
-        {
-            sink.completed(op, outcome);
-            shown += 1;
-        }
-        shown + self.core.poll(budget - shown, sink)
+        let mut shown = self.show_ended(budget, sink);
+        shown += self.core.poll(budget - shown, sink);
+        // What has ended meanwhile does not wait for another call.
+        shown + self.show_ended(budget - shown, sink)
     }
 
     #[inline]

@@ -680,6 +680,8 @@ pub(crate) fn answer_polls(name: &str, answer: Option<c_int>) {
 thread_local! {
     /// Allocations of the model's calls in this thread.
     static OWN: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    /// How often this thread has driven queues.
+    static DRIVEN: std::cell::RefCell<Driven> = const { std::cell::RefCell::new(Driven::NONE) };
     /// Events that this thread has read and not acknowledged.
     static UNACKNOWLEDGED: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
 }
@@ -690,6 +692,48 @@ fn allocations() -> u64 {
     return doorbell_testing::alloc::of_thread().allocations;
     #[cfg(not(test))]
     0
+}
+
+/// How often queues were driven by this thread: each of these is a call of the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Driven {
+    /// Lists of requests, and the requests in them.
+    pub(crate) posts: u64,
+    pub(crate) requests: u64,
+    /// Lists of receives.
+    pub(crate) receives: u64,
+    pub(crate) polls: u64,
+}
+
+impl Driven {
+    const NONE: Self = Self {
+        posts: 0,
+        requests: 0,
+        receives: 0,
+        polls: 0,
+    };
+
+    fn count(change: impl FnOnce(&mut Self)) {
+        DRIVEN.with_borrow_mut(change);
+    }
+
+    /// The counts so far.
+    #[cfg(test)]
+    pub(crate) fn now() -> Self {
+        DRIVEN.with_borrow(|driven| *driven)
+    }
+
+    /// What was counted since.
+    #[cfg(test)]
+    pub(crate) fn since(&self) -> Self {
+        let now = Self::now();
+        Self {
+            posts: now.posts - self.posts,
+            requests: now.requests - self.requests,
+            receives: now.receives - self.receives,
+            polls: now.polls - self.polls,
+        }
+    }
 }
 
 /// Counts what the model itself allocates until it is dropped, for tests that count what the rail does.
@@ -1142,6 +1186,7 @@ unsafe extern "C" fn ack_cq_events(_: *mut Cq, _: c_uint) {}
 
 unsafe extern "C" fn poll_cq(cq: *mut Cq, most: c_int, into: *mut Wc) -> c_int {
     let _own = Own::count();
+    Driven::count(|driven| driven.polls += 1);
     let mut world = world();
     // SAFETY: a queue of the model.
     let device = unsafe { name_of((*cq).context) };
@@ -1376,11 +1421,13 @@ unsafe extern "C" fn post_recv(qp: *mut Qp, request: *mut RecvWr, bad: *mut *mut
 
 unsafe extern "C" fn post_send(qp: *mut Qp, request: *mut SendWr, bad: *mut *mut SendWr) -> c_int {
     let _own = Own::count();
+    Driven::count(|driven| driven.posts += 1);
     let mut world = world();
     let mut next = request;
     // SAFETY: a list of the caller's requests, each with one piece.
     unsafe {
         while let Some(this) = next.as_ref() {
+            Driven::count(|driven| driven.requests += 1);
             let pair = &world.pairs[&(qp as usize)];
             let waiting = world.queues[&pair.send].found.len();
             if pair.reliable.is_some() {

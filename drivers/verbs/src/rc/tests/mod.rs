@@ -2,6 +2,7 @@
 
 mod allocations;
 mod allocations_one_sided;
+mod calls;
 mod contract_of_failure;
 mod credits;
 mod device;

@@ -236,6 +236,7 @@ pub(super) unsafe extern "C" fn post_srq_recv(
     bad: *mut *mut RecvWr,
 ) -> c_int {
     let _own = Own::count();
+    Driven::count(|driven| driven.receives += 1);
     let mut world = world();
     let mut next = request;
     // SAFETY: a list of the caller's requests, each with one piece.
