@@ -554,7 +554,10 @@ mod tests {
     fn named_cores_are_taken_by_place_or_refused() {
         let list = ProgressCore::List(vec![3, 1]);
         let of = |wanted: &ProgressCore, same| of("0-3", wanted, same, Kind::Doorbell);
-        assert_eq!(cores(of(&list, (0, 2))), ("0-2".to_owned(), Some(3)));
+        assert_eq!(cores(of(&list, (0, 2))), ("0,2".to_owned(), Some(3)));
+        // Where the list has all cores, a rank's own thread is kept off its own progress thread alone.
+        let full = ProgressCore::List(vec![0, 1, 2, 3]);
+        assert_eq!(cores(of(&full, (0, 2))), ("1-3".to_owned(), Some(0)));
         assert_eq!(of(&list, (1, 2)).unwrap().progress, Some(1));
         assert!(said(of(&list, (2, 3))).contains("lists 2 cores"));
         let one = of(&ProgressCore::Number(2), (0, 2)).unwrap();
