@@ -153,7 +153,10 @@ macro_rules! interface {
             }
 
             fn pt_disable(&mut self, index: u32) -> Result<bool, NiError> {
-                self.node.core.ready(self.kind)?.pt_disable(index)
+                let disabled = self.node.core.ready(self.kind)?.pt_disable(index)?;
+                let kind = self.kind;
+                let quiet = self.node.take_back(|given| given.is_of_table(kind, Some(index)));
+                Ok(disabled && quiet)
             }
 
             fn eq_alloc(&mut self, count: usize) -> Result<EqHandle, NiError> {
@@ -234,7 +237,11 @@ macro_rules! interface {
             }
 
             fn unlink(&mut self, entry: EntryHandle) -> Result<(), NiError> {
-                self.node.core.ready(self.kind)?.unlink_entry(entry.0)
+                let kind = self.kind;
+                if !self.node.take_back(|given| given.is_of_entry(kind, entry.0)) {
+                    return Err(NiError::InUse);
+                }
+                self.node.core.ready(kind)?.unlink_entry(entry.0)
             }
 
             fn search(
