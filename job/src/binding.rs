@@ -460,7 +460,7 @@ mod tests {
         };
         let one = decide(&all, &ProgressCore::Auto, &Here::ALONE, bound);
         assert_eq!(cores(one), ("0,2-4,6-7".to_owned(), Some(1)));
-        // What another launcher leaves in the environment says nothing about its own ranks.
+        // What another launcher leaves in the environment holds for its own ranks alone.
         let other = By {
             is_ours: false,
             ..bound

@@ -1,5 +1,6 @@
 //! Each rank prints on which cores its own thread and its progress thread may run, as the kernel has them.
-//! Start it with `DOORBELL_PROGRESS=dedicated doorbell run -n 2 --cores-per-rank 2 target/debug/examples/binding`.
+//! Start it with
+//! `DOORBELL_PROGRESS=dedicated doorbell run -n 2 --cores-per-rank 2 target/debug/examples/binding`.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! The core of the progress thread, and whether the thread still has it.
 //!
-//! The kernel moves a bound thread elsewhere when its core goes offline, and a user or a cpuset may move it as
-//! well. Then the thread may be on the core of the rank's own thread: it looks once a second, reports this
+//! The kernel moves a bound thread elsewhere when its core goes offline, and a user or a cpuset may move it,
+//! too. Then the thread may be on the core of the rank's own thread: it looks once a second, reports this
 //! once, and yields from then on.
 
 use std::time::Duration;

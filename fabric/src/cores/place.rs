@@ -83,7 +83,7 @@ impl Topology {
         cores.into_iter().map(|core| core.number).collect()
     }
 
-    /// Gives each of `ranks` ranks `each` cores, as the first lines of this file describe. Hardware threads of
+    /// Gives each of `ranks` ranks `each` cores, as the head of this file describes. Hardware threads of
     /// one whole core count as two only when there are too few whole cores.
     ///
     /// # Errors

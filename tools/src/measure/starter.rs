@@ -46,7 +46,7 @@ fn allowed_before() -> Option<OsString> {
     (!cores.is_empty()).then(|| format!("--allowed={cores}").into())
 }
 
-/// The cores of the two ranks; not bound from outside where settings or `--cores` have more to say than one
+/// The cores of the two ranks; not bound from outside where settings or `--cores` require more than one
 /// core for each.
 fn cores(args: &MeasureArgs, threads: &Threads) -> Result<Vec<Vec<usize>>, ToolError> {
     let unbound = || vec![Vec::new(); PAIR as usize];

@@ -12,7 +12,7 @@ use crate::console;
 use crate::error::ToolError;
 use crate::run::args::ExecArgs;
 
-/// Tells a rank that its cores are its own (the setting `job.bound`).
+/// Reports to a rank that its cores are its own (the setting `job.bound`).
 const BOUND: &str = "DOORBELL_BOUND";
 /// The shell's exit status for a missing program.
 const NOT_FOUND: u8 = 127;
@@ -52,7 +52,7 @@ pub(crate) fn exec_rank(args: &ExecArgs) -> Result<ExitCode, ToolError> {
     }
     let mut program = Command::new(&args.program);
     program.args(&args.args);
-    // That of an outer launcher says nothing about the cores of this one.
+    // That of an outer launcher is about other cores.
     match args.cores.is_empty() {
         true => program.env_remove(BOUND),
         false => program.env(BOUND, "on"),

@@ -1,6 +1,6 @@
 //! Which cores the ranks of one host get: `--bind`, `--cores-per-rank` and `--show-binding`.
 //!
-//! | asked for | each rank gets | too few cores |
+//! | requested | each rank gets | too few cores |
 //! |---|---|---|
 //! | `--cores-per-rank N` | N whole cores, hardware threads only when no whole core is left | refused |
 //! | nothing, with `progress.mode = dedicated` | two cores, as above | one, as below; its ranks report it |
@@ -25,11 +25,11 @@ use super::args::{Bind, RunArgs};
 use super::can_bind;
 use crate::error::ToolError;
 
-/// What a command line and the settings say about the cores of ranks.
+/// What a command line and the settings request for the cores of ranks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Wanted {
     pub(crate) bind: Bind,
-    /// The number of cores that was asked for.
+    /// The number of cores that was requested.
     pub(crate) each: Option<u32>,
     /// Whether the settings have a progress thread at each rank.
     pub(crate) dedicated: bool,
@@ -74,7 +74,7 @@ impl Placement {
     /// Chooses the cores of `ranks` ranks.
     ///
     /// # Errors
-    /// Fewer cores than were asked for; a system that binds nothing, where binding was asked for.
+    /// Fewer cores than were requested; a system that binds nothing, where binding was requested.
     pub(crate) fn choose(wanted: &Wanted, ranks: u32) -> Result<Self, ToolError> {
         let on = |rail: &RailName| Some((rail.clone(), node_of_rail(Path::new("/"), rail)?));
         let near = wanted.rails.iter().find_map(on);
@@ -120,7 +120,7 @@ fn cores(
     Ok((0..ranks).map(|rank| vec![order[rank % order.len()]]).collect())
 }
 
-/// The cores that were asked for, or a refusal.
+/// The cores that were requested, or a refusal.
 fn asked(
     topology: &Topology,
     wanted: &Wanted,

@@ -1,4 +1,5 @@
-//! Which cores the threads of ranks have: chosen by `doorbell run`, taken from other launchers, refused, shown.
+//! The cores that the threads of ranks have: chosen by `doorbell run`, taken from other launchers, refused,
+//! shown.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;

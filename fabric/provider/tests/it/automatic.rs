@@ -98,7 +98,7 @@ fn the_thread_sleeps_when_nothing_comes_and_ends_with_its_domain() {
     });
 }
 
-/// A line of what the kernel says about the thread of a domain.
+/// A line of what the kernel reports about the thread of a domain.
 fn status_of_thread(name: &str) -> String {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let mut tasks = tasks.map(|task| task.unwrap().path());
