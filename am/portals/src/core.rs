@@ -13,7 +13,6 @@ use crate::link::{First, Link, PeerId, Upper};
 use crate::ops::Ops;
 use crate::outbox::Outbox;
 use crate::peers::{NONE, Peers};
-use crate::placed::Placing;
 use crate::pulls::Pulls;
 use crate::wire::{Head, VERSION, WINDOW, Words, kind};
 
@@ -45,8 +44,6 @@ pub(crate) struct Core {
     /// anything else.
     pub(crate) guess: Option<Guess>,
     pub(crate) in_a_row: u32,
-    /// Memory of ours that peers place puts in.
-    pub(crate) placing: Placing,
 }
 
 impl Core {
@@ -67,7 +64,6 @@ impl Core {
             scratch: Vec::new(),
             guess: None,
             in_a_row: 0,
-            placing: Placing::default(),
         }
     }
 
@@ -138,9 +134,6 @@ impl Core {
                 link.withdraw(peer, way, key);
             }
         }
-        if !self.placing.wanted.is_empty() {
-            self.give_rooms(link);
-        }
         if std::mem::take(&mut self.fired) {
             for kind in 0..4 {
                 self.run_fired(link, Kind::of_number(kind));
@@ -160,11 +153,7 @@ impl Core {
     /// Whether anything waits that [`Core::pump`] could do.
     #[inline(always)]
     pub(crate) fn is_restless(&self) -> bool {
-        self.fired
-            || !self.work.is_empty()
-            || !self.outbox.is_empty()
-            || !self.pulls.withdrawals.is_empty()
-            || !self.placing.wanted.is_empty()
+        self.fired || !self.work.is_empty() || !self.outbox.is_empty() || !self.pulls.withdrawals.is_empty()
     }
 
     /// Puts an operation into the queue of work, once.
@@ -208,7 +197,6 @@ impl Core {
     fn other_arrived(&mut self, peer: PeerId, first: First, inbound: Inbound<'_>) {
         let inbound = &inbound;
         match first.kind {
-            kind::PLACED => self.placed_arrived(peer, first, inbound),
             kind::ACK => self.ack_arrived(peer, first, inbound),
             kind::REPLY => self.reply_arrived(peer, first, inbound),
             kind::HELLO => self.hello(peer, first, inbound),
@@ -221,7 +209,6 @@ impl Core {
             kind::FRAG => self.frag_arrived(peer, first, inbound),
             kind::FIN => self.fin_arrived(peer, first, inbound),
             kind::GONE => self.gone_arrived(peer, first, inbound),
-            kind::ROOM => self.room_arrived(peer, first, inbound),
             _ => self.drops.count(Drop::Kind),
         }
     }

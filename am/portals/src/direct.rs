@@ -1,13 +1,11 @@
 //! The direct path of a put that is counted: for a caller that waits for a counting event.
 //!
 //! The last small put that was counted silently (no event, no header data, no offset) predicts the next one:
-//! the same words from the same peer. Of one that was placed ([`crate::placed`]) there is only the head;
-//! whatever else a peer put behind it would go into memory that it may write. A caller that waits for its
-//! counting event has the rail look for just that, and copy its bytes to where they belong
-//! ([`Message::look`]): nothing is looked up once it is there. What the general path would check has been
-//! checked before: that the entry is still on its list (it was alone there, and what was appended since is
-//! behind it), still lets the peer put, its table entry is enabled, and the peer is not lost. A message that
-//! is not as predicted is left for the poll.
+//! the same words from the same peer. A caller that waits for its counting event has the rail look for just
+//! that, and copy its bytes to where they belong ([`Message::look`]): nothing is looked up once it is there.
+//! What the general path would check has been checked before: that the entry is still on its list (it was
+//! alone there, and what was appended since is behind it), still lets the peer put, its table entry is
+//! enabled, and the peer is not lost. A message that is not as predicted is left for the poll.
 
 use doorbell_fabric::message::{Look, Message};
 use doorbell_fabric::ni::{Count, CtHandle, EntryOptions, Kind, List, Memory};
@@ -18,7 +16,7 @@ use crate::iface::{Iface, posts};
 use crate::link::{Link, PeerId};
 use crate::node::Node;
 use crate::short::takes_puts;
-use crate::wire::first_word;
+use crate::wire::{first_word, kind};
 
 /// Puts that are taken directly before everything is polled once.
 const IN_A_ROW: u32 = 32;
@@ -48,23 +46,16 @@ pub(crate) struct Guess {
 }
 
 impl Guess {
-    /// The guess after a put that consists of its first two words, or was placed (of kind `what`).
+    /// The guess after a put that consists of its first two words.
     #[inline(always)]
-    pub(crate) fn of(
-        ni: &Iface,
-        peer: PeerId,
-        what: u8,
-        pt: u16,
-        main: u64,
-        (entry, ct): (u32, u32),
-    ) -> Option<Self> {
+    pub(crate) fn of(ni: &Iface, peer: PeerId, pt: u16, main: u64, (entry, ct): (u32, u32)) -> Option<Self> {
         let number = ni.kind.number() as u8;
         (peer != PeerId::SELF).then(|| Self {
             ni: number,
             ct,
             entry: ni.entries.handle(entry),
             peer,
-            first: first_word(what, number, pt),
+            first: first_word(kind::PUT, number, pt),
             main: main.to_le(),
         })
     }

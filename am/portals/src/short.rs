@@ -23,7 +23,6 @@ use crate::iface::{counted, posts};
 use crate::link::{First, Link, PeerId};
 use crate::memory::InitiatorEvent;
 use crate::peers::{NONE, ReceivedPut, Remembered};
-use crate::placed::{CELL_BODY, Wanted};
 use crate::wire::{Words, first_word, flag, kind, put_name};
 
 /// Bytes of a message that travel in one cell of a lane over shm: a second line takes as long again.
@@ -187,12 +186,6 @@ impl Core {
         kind: Kind,
         put: &Put,
     ) -> Result<(), NiError> {
-        if self.placing.has_rooms
-            && put.length > CELL_BODY
-            && let Some(sent) = self.placed_put(link, kind, put)
-        {
-            return sent;
-        }
         match self.short_put(link, kind, put) {
             Some(sent) => sent,
             None => self.put_or_atomic(link, kind, put, None),
@@ -254,7 +247,16 @@ impl Core {
             Err(_) => return None,
         }
         if md.eq | md.ct != 0 {
-            ni.post_initiator(index, InitiatorEvent::sent(put));
+            let told = InitiatorEvent {
+                kind: EventKind::Send,
+                fail: NiFail::Ok,
+                user_ptr: put.user_ptr,
+                mlength: put.length,
+                remote_offset: target.remote_offset,
+                list: List::Priority,
+                event: true,
+            };
+            ni.post_initiator(index, told);
         }
         Some(Ok(()))
     }
@@ -395,21 +397,11 @@ impl Core {
         if ct != 0 && options.has(EntryOptions::EVENT_CT_COMM) {
             // Alone on its list: no other entry has let a longer one pass, and takes a shorter one.
             if flags & !flag::NI == 0 && place == 0 && silent && alone {
-                self.guess = Guess::of(ni, peer, kind::PUT, first.short.get(), main, (entry, ct));
+                self.guess = Guess::of(ni, peer, first.short.get(), main, (entry, ct));
             }
             ni.count(ct, counted(options.has(EntryOptions::EVENT_CT_BYTES), &event));
-            let wanted = (mlength > CELL_BODY && silent && alone).then(|| Wanted {
-                peer,
-                ni: number as u8,
-                pt: first.short.get(),
-                bits: if ni.kind.matching { match_bits } else { 0 },
-                entry: ni.entries.handle(entry),
-            });
             if ni.triggers.has_fired() {
                 self.run_local(number);
-            }
-            if let Some(wanted) = wanted {
-                self.could_be_placed(wanted);
             }
         }
         Some(())

@@ -8,13 +8,11 @@ use doorbell_fabric::ni::{AckReq, AtomicKind, Datatype, Event, EventKind, List, 
 use crate::bytes;
 use crate::config::{ATOMIC, SMALL};
 use crate::core::Core;
-use crate::direct::is_silent;
 use crate::drops::Drop;
 use crate::events::BLANK;
 use crate::link::{First, PeerId};
 use crate::ops::Role;
 use crate::peers::{NONE, ReceivedPut, Remembered};
-use crate::placed::Wanted;
 use crate::target_match::Taken;
 use crate::wire::{Atom, Head, WINDOW, Words, flag, kind, list_flag, put_name};
 
@@ -208,7 +206,6 @@ impl Core {
         } else {
             request.event.remote_offset
         };
-        self.long_could_be_placed(peer, &request, &taken);
         let op = self.open_target(peer, &request, &taken, Role::Landing);
         if let Some(at) = self.ops.at_mut(op) {
             at.offset = offset;
@@ -217,29 +214,6 @@ impl Core {
             return self.landed(op, NiFail::Ok);
         }
         self.begin_pull(op, request.op, request.event.mlength, inbound, words.end());
-    }
-
-    /// The initiator of a long put could have placed it, perhaps.
-    fn long_could_be_placed(&mut self, peer: PeerId, request: &Request, taken: &Taken) {
-        let event = &request.event;
-        let Some(ni) = self.nis[request.ni].as_deref() else {
-            return;
-        };
-        let (table, slot) = (ni.table(event.pt_index), ni.entries.at(taken.entry));
-        let silent = table
-            .zip(slot)
-            .is_some_and(|(table, slot)| is_silent(slot, table.eq));
-        if !silent || event.mlength != event.rlength {
-            return;
-        }
-        let wanted = Wanted {
-            peer,
-            ni: request.ni as u8,
-            pt: event.pt_index as u16,
-            bits: if ni.kind.matching { event.match_bits } else { 0 },
-            entry: ni.entries.handle(taken.entry),
-        };
-        self.could_be_placed(wanted);
     }
 
     pub(crate) fn get_arrived(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>) {

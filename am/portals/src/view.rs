@@ -153,10 +153,7 @@ macro_rules! interface {
             }
 
             fn pt_disable(&mut self, index: u32) -> Result<bool, NiError> {
-                let disabled = self.node.core.ready(self.kind)?.pt_disable(index)?;
-                let kind = self.kind;
-                let quiet = self.node.take_back(|given| given.is_of_table(kind, Some(index)));
-                Ok(disabled && quiet)
+                self.node.core.ready(self.kind)?.pt_disable(index)
             }
 
             fn eq_alloc(&mut self, count: usize) -> Result<EqHandle, NiError> {
@@ -237,11 +234,7 @@ macro_rules! interface {
             }
 
             fn unlink(&mut self, entry: EntryHandle) -> Result<(), NiError> {
-                let kind = self.kind;
-                if !self.node.take_back(|given| given.is_of_entry(kind, entry.0)) {
-                    return Err(NiError::InUse);
-                }
-                self.node.core.ready(kind)?.unlink_entry(entry.0)
+                self.node.core.ready(self.kind)?.unlink_entry(entry.0)
             }
 
             fn search(

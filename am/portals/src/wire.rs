@@ -18,7 +18,6 @@
 //! | RTS 3 | table index | main, op, [second], [hdr], rlength | [`Source`]s of the bytes |
 //! | GET 4 | table index | main, op, [second], rlength | |
 //! | ATOMIC 5 | table index | main, [op], [second], [hdr], atom | the operands |
-//! | PLACED 7 | table index | match bits, or zero without matching | none: they are in the entry's memory |
 //! | FETCH 6 | table index | main, op, [second], [hdr], atom | the operand of a swap (its length is in `atom`), the operands |
 //!
 //! `main` is the match bits on a matching interface, and the remote offset on one without; `second` is the
@@ -41,7 +40,6 @@
 //! | FRAG 20 | | puller's op, offset | the bytes |
 //! | FIN 21 | | owner's op | |
 //! | GONE 22 | | puller's op | |
-//! | ROOM 23 | table index | match bits, or zero; key, address and length of exposed memory; the path over which, and the next number expected | |
 //!
 //! The offset of an answer is there when it is not the requested one (flag OFFSET). ACK, REPLY and FIN have
 //! in their flags how it ended; FIN: that the puller has what it requested, or needs no more. GONE means
@@ -64,7 +62,6 @@ pub(crate) mod kind {
     pub(crate) const GET: u8 = 4;
     pub(crate) const ATOMIC: u8 = 5;
     pub(crate) const FETCH: u8 = 6;
-    pub(crate) const PLACED: u8 = 7;
     pub(crate) const ACK: u8 = 16;
     pub(crate) const REPLY: u8 = 17;
     pub(crate) const READY: u8 = 18;
@@ -72,7 +69,6 @@ pub(crate) mod kind {
     pub(crate) const FRAG: u8 = 20;
     pub(crate) const FIN: u8 = 21;
     pub(crate) const GONE: u8 = 22;
-    pub(crate) const ROOM: u8 = 23;
 }
 
 /// The flags of requests; the lowest two bits are the interface's kind, the next two the requested
@@ -97,7 +93,7 @@ pub(crate) mod flag {
 }
 
 /// The version of these headers; a peer of another one is not understood.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 2;
 
 /// Words of a head at most.
 pub(crate) const WORDS: usize = 7;

@@ -20,7 +20,6 @@ mod late;
 mod one_socket;
 mod reconnect;
 mod regions;
-mod rooms;
 mod runs;
 
 /// Collects what arrives.

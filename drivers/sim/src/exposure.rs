@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use doorbell_fabric::memory::{RegionSlice, SharedBytes, View};
+use doorbell_fabric::memory::{SharedBytes, View};
 use doorbell_fabric::message::{Access, Exposure, OpError, PeerIndex, Refused, Remote, RemoteKey};
 
 use crate::onesided::{Phase, What};
@@ -146,32 +146,6 @@ impl Net {
         let (address, length) = (from.address.get(), from.length.get());
         let allowed = exposed.allows(nic, address, length, Access::Read);
         allowed.then(|| exposed.view(address, length)).flatten()
-    }
-
-    /// Exposes a region to be written by a peer in its own calls, where the simulated rail is within a host.
-    pub(crate) fn expose_to_put(&mut self, nic: u32, memory: &RegionSlice, to: PeerIndex) -> Option<Remote> {
-        if !self.config.capabilities.features.within_host {
-            return None;
-        }
-        let memory = Exposure::Region(memory.clone());
-        self.expose(nic, memory, Access::Write, Some(to)).ok()
-    }
-
-    /// Writes memory that a peer has exposed, at once: a simulated process shares all memory.
-    pub(crate) fn place(&self, nic: u32, peer: PeerIndex, bytes: SharedBytes<'_>, to: &Remote) -> bool {
-        if self.check_peer(nic, peer).is_err() || bytes.len() as u64 != to.length.get() {
-            return false;
-        }
-        let owner = self.conn(nic, peer.0).nic;
-        let exposed = self.nics[owner as usize].exposed.get(&to.key.get());
-        let address = to.address.get();
-        match exposed {
-            Some(exposed) if exposed.allows(nic, address, to.length.get(), Access::Write) => {
-                exposed.write(address, bytes);
-                true
-            }
-            _ => false,
-        }
     }
 
     pub(crate) fn withdraw(&mut self, nic: u32, key: RemoteKey) {

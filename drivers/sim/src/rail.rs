@@ -279,20 +279,6 @@ impl Message for SimRail {
         self.handle.net.lock().view(self.handle.nic, peer, from)
     }
 
-    fn expose_to_put(&mut self, memory: &RegionSlice, to: PeerIndex) -> Option<Remote> {
-        let mut net = self.handle.net.lock();
-        net.expose_to_put(self.handle.nic, memory, to)
-    }
-
-    fn put_now(&mut self, peer: PeerIndex, bytes: SharedBytes<'_>, to: &Remote) -> bool {
-        self.handle.net.lock().place(self.handle.nic, peer, bytes, to)
-    }
-
-    fn end_puts(&mut self, key: RemoteKey) -> bool {
-        self.withdraw(key);
-        true
-    }
-
     fn put(&mut self, peer: PeerIndex, op: OpId, from: Body<'_>, to: &Remote) -> Result<(), Refused> {
         self.handle.net.lock().put(self.handle.nic, peer, op, from, to)
     }

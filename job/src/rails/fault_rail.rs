@@ -7,7 +7,7 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
-use doorbell_fabric::memory::{RegionSlice, Room, SharedBytes, View};
+use doorbell_fabric::memory::{Room, View};
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
     MsgId, OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey, Watch,
@@ -226,18 +226,6 @@ impl Message for FaultRail {
 
     fn view(&mut self, peer: PeerIndex, from: &Remote) -> Option<View> {
         self.rail.view(peer, from)
-    }
-
-    fn expose_to_put(&mut self, memory: &RegionSlice, to: PeerIndex) -> Option<Remote> {
-        self.rail.expose_to_put(memory, to)
-    }
-
-    fn put_now(&mut self, peer: PeerIndex, bytes: SharedBytes<'_>, to: &Remote) -> bool {
-        self.rail.put_now(peer, bytes, to)
-    }
-
-    fn end_puts(&mut self, key: RemoteKey) -> bool {
-        self.rail.end_puts(key)
     }
 
     fn put(&mut self, peer: PeerIndex, op: OpId, from: Body<'_>, to: &Remote) -> Result<(), Refused> {

@@ -1,10 +1,9 @@
-//! One-sided: memory for a peer's gets, and our gets; memory that a peer writes, and what we write so.
+//! One-sided: memory for a peer's gets, and our gets.
 //!
 //! A path that breaks takes with it what was exposed over it, and ends the gets that are under way over it
 //! with an error: both are promises of its rail, so nothing is kept here. A reader of such memory then finds
 //! no path, or a key that is not valid any more, and the layer above requests fragments instead.
 
-use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{
     Access, Exposure, Landing, Message, OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
@@ -102,44 +101,6 @@ impl<M: Message> Link<M> {
         (self.gathers, self.core.busy) = (true, true);
         self.paces.expect(rail);
         Ok(())
-    }
-
-    /// Exposes memory of a region to one peer that writes it by itself, over a path within the host that is
-    /// up.
-    pub(crate) fn expose_to_put(&mut self, peer: PeerId, memory: &RegionSlice) -> Option<(u16, Remote)> {
-        let known = self.core.peers.get(peer.index()).filter(|known| !known.lost)?;
-        let rails = &mut self.rails;
-        each(known.states.in_state(|state| state == PathState::Up)).find_map(|at| {
-            let path = &known.paths[at];
-            let slot = &mut rails[usize::from(path.rail)];
-            if !slot.can.features.within_host {
-                return None;
-            }
-            let remote = slot.rail.expose_to_put(memory, path.index)?;
-            Some((at as u16, remote))
-        })
-    }
-
-    /// Writes bytes into memory that the peer has exposed so; returns whether they are there.
-    #[inline]
-    pub(crate) fn place(&mut self, peer: PeerId, way: u16, bytes: SharedBytes<'_>, to: &Remote) -> bool {
-        let Some(known) = self.core.peers.get(peer.index()) else {
-            return false;
-        };
-        if known.lost || !known.is_used(usize::from(way)) {
-            return false;
-        }
-        let path = &known.paths[usize::from(way)];
-        let slot = &mut self.rails[usize::from(path.rail)];
-        slot.rail.put_now(path.index, bytes, to)
-    }
-
-    /// Revokes it. Returns whether nothing is written there any more.
-    pub(crate) fn end_placing(&mut self, peer: PeerId, way: u16, key: RemoteKey) -> bool {
-        match self.way_of(peer, way) {
-            Some((rail, _)) => self.rails[rail].rail.end_puts(key),
-            None => true,
-        }
     }
 
     fn way_of(&self, peer: PeerId, way: u16) -> Option<(usize, PeerIndex)> {

@@ -4,6 +4,5 @@ mod basics;
 mod failures;
 mod flow;
 mod lists;
-mod placed;
 mod short;
 mod world;
