@@ -17,9 +17,10 @@ use doorbell_fabric::cores::{self, CoreSet, Pair, Topology};
 use doorbell_oob::launch::{Kind, two_cores};
 use serde::Serialize;
 
-use crate::config::{Config, Mode, Origin, ProgressCore};
+use crate::config::{Config, Mode, Origin, ProgressCore, Value as _};
 use crate::error::Error;
 use crate::launcher::launcher;
+use crate::meet::RankInfo;
 use crate::ranks::Directory;
 
 /// Where the two threads of a rank run, in dedicated mode.
@@ -48,6 +49,10 @@ struct Here {
     in_process: bool,
     /// Whether they have more threads than cores.
     crowded: bool,
+    /// Whether its place is known.
+    is_numbered: bool,
+    /// Whether it speaks for those of its host whose progress threads share their cores.
+    reports: bool,
 }
 
 impl Here {
@@ -58,32 +63,52 @@ impl Here {
         same: (0, 1),
         in_process: false,
         crowded: false,
+        is_numbered: true,
+        reports: true,
     };
 
-    fn of(rank: u32, directory: &Directory, crowded: bool, is_bound: bool) -> Self {
+    /// A process that a launcher started, which knows of the others of its host only how many there are.
+    fn numbered(place: Option<u32>, ranks: Option<u32>, topology: &Topology, by: By) -> Self {
+        let (Some(place), Some(ranks)) = (place, ranks) else {
+            return Self {
+                is_numbered: false,
+                ..Self::ALONE
+            };
+        };
+        let ranks = ranks.max(place + 1) as usize;
+        // Where all ranks can have as many cores as this one, the launcher has bound each to its own ones;
+        // else several have these.
+        let is_own = by.has_given_own() || topology.usable().len() * ranks <= topology.within_cpuset().len();
+        Self {
+            place,
+            ranks,
+            same: if is_own { (0, 1) } else { (place as usize, ranks) },
+            reports: place == 0,
+            ..Self::ALONE
+        }
+    }
+
+    fn of(rank: u32, directory: &Directory, crowded: bool, topology: &Topology, by: By) -> Self {
         let Some(own) = directory.rank_info(rank) else {
             return Self::ALONE;
         };
         if directory.is_lazy() {
-            let place = directory.local_rank().unwrap_or(0);
-            let ranks = directory.here().unwrap_or(1).max(place + 1) as usize;
-            return Self {
-                place,
-                ranks,
-                same: if is_bound { (0, 1) } else { (place as usize, ranks) },
-                in_process: false,
-                crowded,
-            };
+            let here = Self::numbered(directory.local_rank(), directory.here(), topology, by);
+            return Self { crowded, ..here };
         }
         let here = || directory.rank_infos().filter(|info| info.host == own.host);
         let same = || here().filter(|info| info.cores == own.cores);
-        let before = |info: &&crate::meet::RankInfo| info.rank < rank;
+        let few = |info: &RankInfo| CoreSet::of_kernel(&info.cores).len();
+        let before = |info: &&RankInfo| info.rank < rank;
         Self {
             place: here().filter(before).count() as u32,
             ranks: here().count(),
             same: (same().filter(before).count(), same().count()),
             in_process: here().filter(|info| info.pid == own.pid).count() > 1,
             crowded,
+            is_numbered: true,
+            // Those with few cores share them, and others need not.
+            reports: !here().filter(before).any(|info| few(info) <= few(own)),
         }
     }
 }
@@ -106,7 +131,10 @@ impl By {
             Origin::Launcher(name) => Kind::ALL.into_iter().find(|kind| kind.name() == *name),
             _ => config.job.rank.get().map(|_| Kind::Doorbell),
         };
-        let kind = kind.unwrap_or(Kind::Singleton);
+        Self::started_by(kind.unwrap_or(Kind::Singleton), config)
+    }
+
+    fn started_by(kind: Kind, config: &Config) -> Self {
         let variables = |name: &str| std::env::var(name).ok();
         let has_root = matches!(config.job.root.origin(), Origin::Environment(_));
         Self {
@@ -124,7 +152,12 @@ impl By {
         // as it was.
         let fills = is_launched && topology.whole_cores() == 2 * here.ranks;
         // A container's cores are not this rank's own, unless a launcher has placed ranks in it.
-        fills || (self.is_ours && self.has_bound) || topology.is_bound(is_launched)
+        fills || self.has_given_own() || topology.is_bound(is_launched)
+    }
+
+    /// Whether it is `doorbell run`, and gave each rank cores of its own.
+    fn has_given_own(self) -> bool {
+        self.is_ours && self.has_bound
     }
 
     /// Whether another program has chosen this rank's cores.
@@ -164,43 +197,42 @@ pub fn of(
         return Ok(None);
     }
     let (topology, by) = (Topology::read(), By::of(config));
-    let here = Here::of(rank, directory, crowded, topology.is_bound(true));
+    let here = Here::of(rank, directory, crowded, &topology, by);
     let binding = match config.progress.core.get() {
         ProgressCore::Auto if cores::refusal().is_some() => unpinned(&topology, &here, by),
         wanted => decide(&topology, wanted, &here, by)?,
     };
-    if let (Some(shares), 0) = (&binding.shares, here.place) {
+    if let (Some(shares), true) = (&binding.shares, here.reports) {
         report(rank, shares);
     }
     Ok(Some(binding))
 }
 
-/// Returns the core of the thread that makes progress between the calls of a C program, which has no ranks
-/// that meet: `progress.core` names it. `None` with `auto`.
+/// Returns the core of the thread that makes progress between the calls of a C program, whose processes do
+/// not meet: `progress.core` names it, and the launcher numbers the processes of a host. The program's own
+/// threads keep their cores. Without a core with `auto`.
 ///
 /// # Errors
-/// A core that this process may not use; too few cores; a list of cores that is too short, or without a
-/// launcher that numbers the processes of a host.
-pub fn of_takeover(config: &Config) -> Result<Option<usize>, Error> {
+/// A core that this process may not use; too few cores; a list of cores that is too short; a launcher that
+/// numbers nothing.
+pub fn of_takeover(config: &Config) -> Result<Binding, Error> {
     let wanted = match config.progress.core.get() {
-        ProgressCore::Auto => return Ok(None),
+        ProgressCore::Auto => return Ok(Binding::default()),
         wanted => wanted,
     };
-    let place = match wanted {
-        ProgressCore::List(_) => Some(launcher(config)?.local_rank.ok_or_else(|| {
-            no_core(
-                "progress.core is a list, and no launcher numbers the processes of this host: name one core, or set                  progress.core = next"
-                    .to_owned(),
-            )
-        })?),
-        _ => None,
+    let (topology, found) = (Topology::read(), launcher(config)?);
+    let by = By::started_by(found.kind, config);
+    let here = match found.kind {
+        Kind::Singleton => Here::ALONE,
+        _ => Here::numbered(found.local_rank, found.local_size, &topology, by),
     };
-    let here = Here {
-        place: place.unwrap_or(0),
-        ranks: place.map_or(1, |place| place as usize + 1),
-        ..Here::ALONE
-    };
-    Ok(decide(&Topology::read(), wanted, &here, By::of(config))?.progress)
+    let binding = decide(&topology, wanted, &here, by)?;
+    if let (Some(shares), true) = (&binding.shares, here.reports) {
+        let text = format!("doorbell: the thread that makes progress has no core of its own: {shares}\n");
+        // If stderr is closed, there is nowhere to report this.
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+    Ok(binding)
 }
 
 /// Reports that a progress thread has no core of its own.
@@ -212,9 +244,21 @@ pub fn report(rank: u32, shares: &str) {
 
 fn decide(topology: &Topology, wanted: &ProgressCore, here: &Here, by: By) -> Result<Binding, Error> {
     let (_, ranks) = here.same;
+    let is_known = match wanted {
+        ProgressCore::Number(_) => true,
+        ProgressCore::List(_) => here.is_numbered,
+        _ => here.is_numbered || by.has_given_own(),
+    };
+    if !is_known && *wanted != ProgressCore::Auto {
+        return Err(no_core(format!(
+            "progress.core is {}, and the launcher ({}) does not number the processes of this host: name one core",
+            wanted.show(),
+            by.kind
+        )));
+    }
     let pairs = match wanted {
         ProgressCore::Auto => {
-            if !by.has_placed(topology, here) {
+            if !is_known || !by.has_placed(topology, here) {
                 return Ok(unpinned(topology, here, by));
             }
             match topology.pairs(ranks) {
@@ -253,6 +297,8 @@ fn divided(topology: &Topology, pairs: &[Pair], here: &Here, by: By) -> Binding 
             false => siblings.to_vec(),
         }
     });
+    // Where hardware threads count, the one beside a progress thread is another rank's.
+    let taken = taken.filter(|core| pairs.iter().all(|pair| pair.own != *core));
     let own = topology.usable().without(&taken.collect());
     Binding {
         own: Some(pair.own),
@@ -472,6 +518,56 @@ mod tests {
         assert_eq!(cores(second), ("0,2,4,6".to_owned(), Some(3)));
         let three = of("0-7", &ProgressCore::Auto, (1, 3), Kind::Pmix).unwrap();
         assert_eq!(three, Binding::default());
+    }
+
+    /// The binding of a process that knows of the others only how many there are, on a machine of four whole
+    /// cores.
+    fn numbered(
+        mask: &str,
+        wanted: &ProgressCore,
+        (place, ranks): (Option<u32>, Option<u32>),
+    ) -> Result<Binding, Error> {
+        let (topology, by) = (topology(mask), by(Kind::Pmix));
+        decide(
+            &topology,
+            wanted,
+            &Here::numbered(place, ranks, &topology, by),
+            by,
+        )
+    }
+
+    #[test]
+    fn a_mask_that_several_ranks_have_is_divided_by_their_places() {
+        // Each of two can have four cores of eight: they are its own.
+        let own = numbered("0-1,4-5", &ProgressCore::Next, (Some(1), Some(2)));
+        assert_eq!(cores(own), ("0,4".to_owned(), Some(1)));
+        // Four cannot: these are the same ones for several.
+        let shared = numbered("0-1,4-5", &ProgressCore::Auto, (Some(1), Some(4))).unwrap();
+        assert_eq!((shared.own_cores, shared.progress), (None, None));
+        let second = numbered("0-7", &ProgressCore::Next, (Some(1), Some(2)));
+        assert_eq!(cores(second), ("0,2,4,6".to_owned(), Some(3)));
+        // Where a launcher numbers nothing, no process knows its part.
+        let unknown = numbered("0-1,4-5", &ProgressCore::Auto, (None, None)).unwrap();
+        assert_eq!(unknown.progress, None);
+        for wanted in [ProgressCore::Next, ProgressCore::List(vec![2, 3])] {
+            let text = said(numbered("0-7", &wanted, (None, Some(2))));
+            assert!(text.contains("does not number the processes"), "{text}");
+        }
+    }
+
+    #[test]
+    fn own_threads_keep_their_cores_where_hardware_threads_count() {
+        // Cores 1 and 5 are one whole core, and belong to two ranks: three whole ones are here for four threads.
+        for index in 0..2 {
+            let binding = of("0-2,5", &ProgressCore::Next, (index, 2), Kind::Pmix).unwrap();
+            let kept = binding.own_cores.unwrap();
+            assert!(kept.contains(binding.own.unwrap()), "{kept}");
+        }
+        // None is left without a core.
+        for index in 0..3 {
+            let binding = of("0-2,4-6", &ProgressCore::Next, (index, 3), Kind::Pmix).unwrap();
+            assert!(binding.own_cores.unwrap().contains(binding.own.unwrap()));
+        }
     }
 
     #[test]

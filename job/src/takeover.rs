@@ -75,14 +75,17 @@ pub struct Manner {
 
 impl Manner {
     /// Reads the settings: `progress.core` has the core, and with `progress.wait = lowest-latency` the thread
-    /// spins. With `auto` it is bound to none.
+    /// spins, unless it has to share its core, which is reported on the standard error. With `auto` it is
+    /// bound to none.
     ///
     /// # Errors
-    /// A core that this process may not use, too few cores, a list that is too short.
+    /// Those of [`binding::of_takeover`].
     pub fn of(config: &Config) -> Result<Self, Error> {
+        let binding = binding::of_takeover(config)?;
         Ok(Self {
-            core: binding::of_takeover(config)?,
-            spins: *config.progress.wait.get() == Wait::LowestLatency,
+            core: binding.progress,
+            // On a core that it shares it would keep the program from running.
+            spins: *config.progress.wait.get() == Wait::LowestLatency && binding.shares.is_none(),
         })
     }
 

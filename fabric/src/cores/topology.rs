@@ -133,6 +133,14 @@ impl Topology {
         !all.without(&self.isolated).is_subset(&self.usable())
     }
 
+    /// Returns the cores that are online, and in the cpuset of this process's control group.
+    pub fn within_cpuset(&self) -> CoreSet {
+        match &self.cpuset {
+            Some(cpuset) => self.online.and(cpuset),
+            None => self.online.clone(),
+        }
+    }
+
     /// Returns how many whole cores may be used.
     pub fn whole_cores(&self) -> usize {
         self.cores.iter().filter(|core| self.turn(core) == 0).count()

@@ -2,7 +2,7 @@
 //!
 //! | requested | each rank gets | too few cores |
 //! |---|---|---|
-//! | `--cores-per-rank N` | N whole cores, hardware threads only when no whole core is left | refused |
+//! | `--cores-per-rank N` | N whole cores, or hardware threads where there are not enough for all | refused |
 //! | nothing, with `progress.mode = dedicated` | two cores, as above | one, as below; its ranks report it |
 //! | nothing | one core | no binding |
 //! | `--bind core` | one core | cores are shared |

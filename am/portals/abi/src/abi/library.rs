@@ -198,7 +198,14 @@ fn live(core: &mut Core, pid: u32) -> Result<&mut Live, Code> {
         let member = Member::enter(config, wanted, launcher()).map_err(complain)?;
         let member = member.map_err(|_| PID_IN_USE)?;
         core.live = Some(Live::new(member).map_err(|_| FAIL)?);
+        let is_usual = manner.is_none_or(|manner| manner.is_usual());
         if let Err(error) = core.start_thread(manner) {
+            if !is_usual {
+                core.live = None;
+                return Err(complain(format!(
+                    "the thread that makes progress cannot be bound: {error}; leave `progress.core` away"
+                )));
+            }
             log(&format!(
                 "no progress but in calls: the thread cannot start ({error})"
             ));
