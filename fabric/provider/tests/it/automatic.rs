@@ -117,7 +117,10 @@ fn sleeps_of_thread() -> u64 {
 #[test]
 fn with_a_core_the_thread_is_bound_there_and_looks_without_end() {
     let test = "automatic::with_a_core_the_thread_is_bound_there_and_looks_without_end";
-    let core = doorbell_fabric::cores::allowed().iter().next_back().unwrap();
+    let cores = doorbell_fabric::cores::allowed();
+    let Some(core) = cores.iter().next_back().filter(|_| cores.len() > 1) else {
+        return doorbell_testing::skipped(test, "one core: the thread has to share it");
+    };
     let text = core.to_string();
     let variables = [
         ("FI_DOORBELL_CORE", text.as_str()),
