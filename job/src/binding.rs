@@ -67,7 +67,7 @@ impl Here {
         reports: true,
     };
 
-    /// A process that a launcher started, which knows of the others of its host only how many there are.
+    /// A process that a launcher started, which knows only the number of the others of its host.
     fn numbered(place: Option<u32>, ranks: Option<u32>, topology: &Topology, by: By) -> Self {
         let (Some(place), Some(ranks)) = (place, ranks) else {
             return Self {
@@ -520,8 +520,7 @@ mod tests {
         assert_eq!(three, Binding::default());
     }
 
-    /// The binding of a process that knows of the others only how many there are, on a machine of four whole
-    /// cores.
+    /// The binding of a process that knows only the number of the others, on a machine of four whole cores.
     fn numbered(
         mask: &str,
         wanted: &ProgressCore,
@@ -557,7 +556,7 @@ mod tests {
 
     #[test]
     fn own_threads_keep_their_cores_where_hardware_threads_count() {
-        // Cores 1 and 5 are one whole core, and belong to two ranks: three whole ones are here for four threads.
+        // Cores 1 and 5 are one whole core, and belong to two ranks: three whole ones, and four threads.
         for index in 0..2 {
             let binding = of("0-2,5", &ProgressCore::Next, (index, 2), Kind::Pmix).unwrap();
             let kept = binding.own_cores.unwrap();
