@@ -335,10 +335,14 @@ mod tests {
         assert_eq!(cores_of("spinning"), core.map(|core| core.to_string()));
         // It gives way to calls, and finds what comes afterwards.
         library.calls.store(true, Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(20));
-        let before = library.looks.load(Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(20));
-        assert_eq!(library.looks.load(Ordering::SeqCst), before);
+        let after = |rounds| {
+            let kept = library.kept.load(Ordering::SeqCst);
+            until(|| library.kept.load(Ordering::SeqCst) >= kept + rounds);
+            library.looks.load(Ordering::SeqCst)
+        };
+        // What it had begun ends with the first of them.
+        let before = after(3);
+        assert_eq!(after(3), before);
         library.calls.store(false, Ordering::SeqCst);
         library.work.store(1, Ordering::SeqCst);
         until(|| library.work.load(Ordering::SeqCst) == 0);
