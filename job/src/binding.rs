@@ -274,8 +274,8 @@ fn decide(topology: &Topology, wanted: &ProgressCore, here: &Here, by: By) -> Re
             .map_err(|few| no_core(format!("{few}; use {}, or start fewer ranks", by.option)))?,
         ProgressCore::Sibling => topology.sibling_pairs(ranks, None).map_err(|few| {
             no_core(format!(
-                "progress.core is sibling, and of cores {} not enough have a second hardware thread that this rank may use: \
-                 set progress.core = next",
+                "progress.core is sibling, and of cores {} not enough have a second hardware thread that \
+                 this rank may use: set progress.core = next",
                 few.usable
             ))
         })?,
@@ -349,8 +349,8 @@ fn with_remedy(why: &str, topology: &Topology, here: &Here, by: By) -> String {
 fn named(topology: &Topology, wanted: &ProgressCore, here: &Here, by: By) -> Result<Binding, Error> {
     let short = |length: usize| {
         no_core(format!(
-            "progress.core lists {length} cores, and this is the rank with number {} of its host, counted from 0: list one \
-             for each of its {} ranks",
+            "progress.core lists {length} cores, and this is the rank with number {} of its host, counted \
+             from 0: list one for each of its {} ranks",
             here.place, here.ranks
         ))
     };
@@ -403,8 +403,8 @@ fn named(topology: &Topology, wanted: &ProgressCore, here: &Here, by: By) -> Res
 
 fn one_core(usable: &CoreSet, by: By) -> Error {
     no_core(format!(
-        "the launcher ({}) bound this rank to core {usable} alone, and it has two threads: start it with {}, or set \
-         progress.core = {usable} to have both on that core",
+        "the launcher ({}) bound this rank to core {usable} alone, and it has two threads: start it with \
+         {}, or set progress.core = {usable} to have both on that core",
         by.kind, by.option
     ))
 }

@@ -167,8 +167,8 @@ fn crowded(environment: &Environment, found: &mut Vec<Caveat>) {
         found.push(Caveat::new(
             "crowded",
             format!(
-                "a progress thread shares its core with a rank: dedicated mode needs two cores per rank (`doorbell run \
-                 --cores-per-rank 2`){why}"
+                "a progress thread shares its core with a rank: dedicated mode needs two cores per rank \
+                 (`doorbell run --cores-per-rank 2`){why}"
             ),
         ));
     }
@@ -181,8 +181,8 @@ fn crowded(environment: &Environment, found: &mut Vec<Caveat>) {
     });
     if let Some((core, progress)) = sibling {
         let text = format!(
-            "cores {core} and {progress} of one rank are hardware threads of one core: its progress thread and its own share \
-             that core's units (progress.core = next takes a whole one)"
+            "cores {core} and {progress} of one rank are hardware threads of one core: its progress \
+             thread and its own share that core's units (progress.core = next takes a whole one)"
         );
         found.push(Caveat::new("sibling-progress", text));
     }

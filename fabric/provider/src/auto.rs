@@ -135,8 +135,8 @@ impl Domain {
             log::warn(
                 FI_LOG_DOMAIN,
                 &format!(
-                    "fi_domain: no thread for FI_PROGRESS_AUTO: {error}; raise `ulimit -u`, leave FI_DOORBELL_CORE away, or \
-                     request FI_PROGRESS_MANUAL"
+                    "fi_domain: no thread for FI_PROGRESS_AUTO: {error}; raise `ulimit -u`, leave \
+                     FI_DOORBELL_CORE away, or request FI_PROGRESS_MANUAL"
                 ),
             );
             Errno(error.raw_os_error().unwrap_or(FI_EAGAIN))

@@ -141,15 +141,15 @@ fn asked(
     }
     if each == 1 && wanted.dedicated {
         return Err(ToolError::Usage(
-            "`--cores-per-rank 1` leaves no core for the progress threads, and progress.mode is dedicated: use \
-             `--cores-per-rank 2`, or set progress.mode = inline"
+            "`--cores-per-rank 1` leaves no core for the progress threads, and progress.mode is \
+             dedicated: use `--cores-per-rank 2`, or set progress.mode = inline"
                 .to_owned(),
         ));
     }
     topology.place(ranks, each, near).map_err(|few| {
         ToolError::Usage(format!(
-            "too few cores for `--cores-per-rank {each}`: {few}; start fewer ranks, give each fewer cores, or let this process \
-             use more (`taskset -cp`, the container's cpuset)"
+            "too few cores for `--cores-per-rank {each}`: {few}; start fewer ranks, give each fewer \
+             cores, or let this process use more (`taskset -cp`, the container's cpuset)"
         ))
     })
 }
