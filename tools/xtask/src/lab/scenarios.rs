@@ -343,7 +343,7 @@ const CORES: Scenario = Scenario {
         Guest {
             name: "isolated cores",
             append: "isolcpus=6-7",
-            settings: &[("ISOLATED", "6-7")],
+            settings: &[("ISOLATED", "6-7"), ("OFFLINE", "")],
             ..TWO_NODES
         },
     ],
@@ -356,7 +356,9 @@ const TWO_NODES: Guest = Guest {
     programs: &["binding"],
     processors: 8,
     script: include_str!("guest/cores.sh"),
-    settings: &[("ISOLATED", "")],
+    settings: &[("ISOLATED", ""), ("OFFLINE", "yes")],
+    shortened: &[("OFFLINE", "")],
+    limit: Duration::from_secs(480),
     ..XDP
 };
 
