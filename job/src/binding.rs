@@ -251,7 +251,8 @@ fn decide(topology: &Topology, wanted: &ProgressCore, here: &Here, by: By) -> Re
     };
     if !is_known && *wanted != ProgressCore::Auto {
         return Err(no_core(format!(
-            "progress.core is {}, and the launcher ({}) does not number the processes of this host: name one core",
+            "progress.core is {}, and the launcher ({}) does not number the processes of this host: \
+             name one core",
             wanted.show(),
             by.kind
         )));

@@ -76,7 +76,8 @@ impl Value for ProgressCore {
                 Some(&[core]) => Ok(Self::Number(core)),
                 Some(cores) => Ok(Self::List(cores.to_vec())),
                 None => Err(format!(
-                    "next, sibling, auto, a core's number, or one for each rank of the host as in `2,3` or `4-7`{}",
+                    "next, sibling, auto, a core's number, or one for each rank of the host as in \
+                     `2,3` or `4-7`{}",
                     suggestion(nearest(other, WORDS.into_iter()))
                 )),
             },
