@@ -34,6 +34,7 @@
 //!    succeeds, and one that was under way while it was withdrawn is reported to its initiator as
 //!    [`OpError::Withdrawn`], never as success. After a [`Message::fence`] completes, nothing posted before
 //!    it touches memory any more.
+//!    [`Message::end_now`] is the same for [`Message::put_now`], and does not wait for one under way.
 //! 9. *Strangers.* A rail that has names for callers ([`Message::caller`]) loses nothing of a sender that the
 //!    receiver has not opened yet: it waits, or goes again, until the receiver opens the sender, for as long
 //!    as the rail bears with any peer that does not answer. Meanwhile [`Message::stranger`] tells the
@@ -781,6 +782,40 @@ pub trait Message: Rail {
     fn view(&mut self, peer: PeerIndex, from: &Remote) -> Option<View> {
         let _ = (peer, from);
         None
+    }
+
+    /// Exposes memory of a region to one peer that writes and reads it by [`Message::put_now`] and
+    /// [`Message::get_now`], and by nothing else, until [`Message::end_now`]. `None` where that is not
+    /// possible (by default: never).
+    fn expose_now(&mut self, memory: &RegionSlice, to: PeerIndex) -> Option<Remote> {
+        let _ = (memory, to);
+        None
+    }
+
+    /// Writes bytes, in this call, into memory that the peer has exposed so (lengths equal): with a
+    /// processor's stores, without any help of the peer's. Returns whether they are there: before every
+    /// message that is sent to the peer later. After `false` nothing was written: this is not possible here,
+    /// or the key is revoked.
+    fn put_now(&mut self, peer: PeerIndex, bytes: SharedBytes<'_>, to: &Remote) -> bool {
+        let _ = (peer, bytes, to);
+        false
+    }
+
+    /// Reads memory that the peer has exposed so, in this call (lengths equal). Returns whether the
+    /// bytes are there, and are those of memory that was exposed until the last was read; otherwise the room
+    /// may have been written.
+    fn get_now(&mut self, peer: PeerIndex, from: &Remote, into: Room<'_>) -> bool {
+        let _ = (peer, from, into);
+        false
+    }
+
+    /// Revokes a key of [`Message::expose_now`]: no [`Message::put_now`] that begins later writes. Returns
+    /// whether the memory is quiet: none that began before is still under way, or its process has ended.
+    /// While the answer is `false` the memory may still be written: call it again. A key that is unknown is
+    /// quiet.
+    fn end_now(&mut self, key: RemoteKey) -> bool {
+        let _ = key;
+        true
     }
 
     /// Writes `from` to the peer's memory `to` (lengths equal). Ends in [`Arrivals::completed`], when the
