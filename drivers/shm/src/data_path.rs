@@ -5,7 +5,7 @@ use std::time::Instant;
 use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
-use doorbell_fabric::memory::{Room, SharedBytes, View};
+use doorbell_fabric::memory::{RegionSlice, Room, SharedBytes, View};
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Inbound, Incarnation, Landing, Look,
     Message, MsgId, OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey, Watch,
@@ -333,6 +333,40 @@ impl Message for ShmRail {
             None => known.memory.as_mut()?.view(from, self.holder),
             Some(_) => None,
         }
+    }
+
+    fn expose_now(&mut self, memory: &RegionSlice, to: PeerIndex) -> Option<Remote> {
+        self.give_room(memory, to)
+    }
+
+    #[inline]
+    fn put_now(&mut self, peer: PeerIndex, bytes: SharedBytes<'_>, to: &Remote) -> bool {
+        let Some(known) = self.peers.get_mut(peer.index()) else {
+            return false;
+        };
+        match &mut known.memory {
+            Some(memory) if known.down.is_none() && bytes.len() as u64 == to.length.get() => {
+                memory.place(bytes, to, self.holder, &self.leases)
+            }
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn get_now(&mut self, peer: PeerIndex, from: &Remote, into: Room<'_>) -> bool {
+        let Some(known) = self.peers.get_mut(peer.index()) else {
+            return false;
+        };
+        match &mut known.memory {
+            Some(memory) if known.down.is_none() && into.len() as u64 == from.length.get() => {
+                memory.fetch(from, self.holder, into)
+            }
+            _ => false,
+        }
+    }
+
+    fn end_now(&mut self, key: RemoteKey) -> bool {
+        self.take_room_back(key)
     }
 
     fn put(&mut self, _: PeerIndex, _: OpId, _: Body<'_>, _: &Remote) -> Result<(), Refused> {

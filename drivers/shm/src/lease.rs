@@ -1,11 +1,13 @@
 //! Leases: buffers that peers may pull, in a table that only we can write and every peer can read.
 //!
 //! An entry is eight words: the key (zero: free), its holder (the first half of the peer's rail id, or zero
-//! for all peers), start and length of the memory; and for memory of a region, how a puller finds its object:
-//! the descriptor plus one (zero: no region), the offset in the object, the object's inode number, its
-//! length. A puller checks the entry before and after reading, so the result of a read that ends after a key
-//! was withdrawn is not used. All ranks of one user can read the keys; they are one trust domain where memory
-//! is pulled at all. Behind the table lies the rail's [cooperative copy state](crate::coop_copy::state).
+//! for all peers; see [`writer`] for memory that the holder may write), start and length of the memory; and
+//! for memory of a region, how a puller finds its object: the descriptor plus one (zero: no region), the
+//! offset in the object, the object's inode number, its length. A puller checks the entry before and after
+//! reading, so the result of a read that ends after a key was withdrawn is not used. All ranks of one user
+//! can read the keys; they are one trust domain where memory is pulled at all. Behind the table lies the
+//! rail's [cooperative copy state](crate::coop_copy::state), and in a line of its own the key under which the
+//! rail is placing bytes at present ([`crate::rooms`]).
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd};
@@ -28,7 +30,10 @@ pub(crate) const LEASES: usize = 1024;
 const ENTRY: usize = 8;
 /// Index of the cooperative copy state (see [`crate::coop_copy::state`]).
 const COOP_AT: usize = ENTRY * LEASES;
-const WORDS: usize = COOP_AT + COOP_WORDS;
+/// Index of the key under which we are placing bytes; zero: under none.
+const PLACING_AT: usize = COOP_AT + COOP_WORDS;
+/// Words of the object: the last cache line has the one word.
+const WORDS: usize = PLACING_AT + 8;
 /// Bytes of a lease object.
 pub(crate) const LEASE_BYTES: usize = WORDS * 8;
 
@@ -38,6 +43,11 @@ pub(crate) fn holder(id: &Id) -> u64 {
     half.copy_from_slice(&id[..8]);
     // Zero means all peers.
     u64::from_ne_bytes(half) | 1
+}
+
+/// The holder of a lease to write, as the table stores it: no reader has that name, and it is not zero.
+pub(crate) fn writer(holder: u64) -> u64 {
+    holder & !1 | 2
 }
 
 /// How to find a region's memory in its object. Untrusted if it comes from a peer.
@@ -81,6 +91,18 @@ impl Foreign {
     /// Whether the key is valid for us and covers all of `memory`.
     pub(crate) fn stands(&self, memory: &Remote, us: u64) -> bool {
         stands(&self.words, memory, us)
+    }
+
+    /// Whether the key is valid for us to write, and covers all of `memory`.
+    pub(crate) fn is_ours_to_write(&self, memory: &Remote, us: u64) -> bool {
+        let entry = ENTRY * (memory.key.get() as usize % LEASES);
+        let us = writer(us);
+        self.words.load(entry + 1) == us && stands(&self.words, memory, us)
+    }
+
+    /// The key under which its owner is placing bytes now, or zero.
+    pub(crate) fn placing(&self) -> u64 {
+        self.words.load(PLACING_AT)
     }
 
     /// Its owner's cooperative copy state.
@@ -170,8 +192,32 @@ impl Leases {
     pub(crate) fn grant(
         &mut self,
         to: Option<(PeerIndex, u64)>,
+        memory: (usize, usize),
+        keep: Option<RegionSlice>,
+    ) -> Option<RemoteKey> {
+        // A piece is kept for as long as its receiver wants to read it in place.
+        let is_piece = keep.as_ref().is_some_and(|slice| slice.region().is_piece());
+        self.enter(to, memory, keep, to.is_some() && !is_piece)
+    }
+
+    /// Lets one peer write memory of a region ([`crate::rooms`]); `None` when the table is full, or the
+    /// region's object has no number.
+    pub(crate) fn grant_room(
+        &mut self,
+        (peer, holder): (PeerIndex, u64),
+        slice: &RegionSlice,
+    ) -> Option<RemoteKey> {
+        Place::of(slice)?;
+        let memory = (slice.address(), slice.len());
+        self.enter(Some((peer, writer(holder))), memory, Some(slice.clone()), false)
+    }
+
+    fn enter(
+        &mut self,
+        to: Option<(PeerIndex, u64)>,
         (address, length): (usize, usize),
         keep: Option<RegionSlice>,
+        is_borrowed: bool,
     ) -> Option<RemoteKey> {
         let entry = self.free.pop()?;
         let random = self.random.next();
@@ -190,15 +236,12 @@ impl Leases {
         self.words.put(first + 6, place.map_or(0, |place| place.serial));
         self.words.put(first + 7, place.map_or(0, |place| place.length));
         self.words.put(first, key);
-        // A piece is kept for as long as its receiver wants to read it in place.
-        let is_piece = keep.as_ref().is_some_and(|slice| slice.region().is_piece());
         let lent = Lent {
             holder: to.map(|(peer, _)| peer),
             at: Instant::now(),
-            is_borrowed: to.is_some() && !is_piece,
+            is_borrowed,
             _keep: keep,
         };
-        let is_borrowed = lent.is_borrowed;
         self.keys.insert(key, lent);
         if let Some((peer, _)) = to.filter(|_| is_borrowed) {
             self.lend(peer, key);
@@ -232,6 +275,18 @@ impl Leases {
                 self.take_back(peer);
             }
         }
+    }
+
+    /// Announces that we are placing bytes under a key of a peer's table, before anything that follows.
+    #[inline]
+    pub(crate) fn begin_placing(&self, key: u64) {
+        self.words.store(PLACING_AT, key);
+    }
+
+    /// The bytes have been placed: everything before is done when this is seen.
+    #[inline]
+    pub(crate) fn end_placing(&self) {
+        self.words.put(PLACING_AT, 0);
     }
 
     /// Our own cooperative copy state.

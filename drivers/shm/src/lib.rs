@@ -41,6 +41,7 @@
 //! | `ready`, `wakeup` | ready bits; waking a sleeping process |
 //! | `pace` | from which length on messages are read, by what copies take |
 //! | `lease`, `pull` | one-sided reads |
+//! | `rooms` | one-sided writes into memory of a region that a peer is let write |
 //! | `coop_copy` | both ends copying one long read together |
 //! | `stats` | counters |
 //! | `map`, `sys` | all unsafe code: views of mapped memory; system calls on other processes' memory |
@@ -90,6 +91,7 @@ mod pull;
 mod rail;
 mod ready;
 mod reconnect;
+mod rooms;
 mod rx;
 mod shortage;
 mod stats;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::map::{Map, Object, Protection};
-use doorbell_fabric::memory::{SharedBytes, View};
+use doorbell_fabric::memory::{MutLoan, SharedBytes, View};
 use doorbell_ring::Area;
 use doorbell_ring::storage::{Access, Mapped};
 
@@ -93,6 +93,51 @@ impl Window {
         // SAFETY: inside the map, checked above; it stays mapped while `self`, which the bytes borrow, holds
         // it, and backed by memory, because `Object` refuses what can shrink.
         Some(unsafe { SharedBytes::new(self.map.as_ptr().wrapping_add(at), length) })
+    }
+}
+
+/// A peer's region, mapped to be written.
+#[derive(Debug)]
+pub(crate) struct WritableWindow {
+    map: Map,
+}
+
+impl WritableWindow {
+    pub(crate) fn of(object: &Object) -> Result<Self, RailError> {
+        let map = object.map(Protection::ReadWrite)?;
+        Ok(Self { map })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Returns `length` bytes from `at`; `None` if they are not all inside.
+    #[inline]
+    pub(crate) fn bytes(&self, at: u64, length: u64) -> Option<SharedBytes<'_>> {
+        let (at, length) = (usize::try_from(at).ok()?, usize::try_from(length).ok()?);
+        if at.checked_add(length)? > self.map.len() {
+            return None;
+        }
+        // SAFETY: inside the map, checked above; it stays mapped while `self`, which the bytes borrow, holds
+        // it, and backed by memory, because `Object` refuses what can shrink.
+        Some(unsafe { SharedBytes::new(self.map.as_ptr().wrapping_add(at), length) })
+    }
+
+    /// Writes bytes at `at`. Returns whether they all have room inside; if not, nothing is written.
+    #[inline]
+    pub(crate) fn write(&self, at: u64, bytes: SharedBytes<'_>) -> bool {
+        let (Ok(at), length) = (usize::try_from(at), bytes.len()) else {
+            return false;
+        };
+        if at.checked_add(length).is_none_or(|end| end > self.map.len()) {
+            return false;
+        }
+        // SAFETY: inside the map, checked above, which is mapped to be written while `self` lives, and backed
+        // by memory, because `Object` refuses what can shrink. All other code reaches these bytes through raw
+        // pointers or atomics; the loan is used in this call only.
+        let room = unsafe { MutLoan::new(self.map.as_ptr().wrapping_add(at), length) };
+        room.write_shared(0, bytes) == length
     }
 }
 

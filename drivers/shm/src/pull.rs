@@ -9,15 +9,16 @@ use std::sync::atomic::{Ordering, fence};
 use std::time::Instant;
 
 use doorbell_fabric::map::{Object, Protection};
-use doorbell_fabric::memory::View;
+use doorbell_fabric::memory::{Room, SharedBytes, View};
 use doorbell_fabric::message::{Landing, OpError, OpId, PeerIndex, Remote};
 use doorbell_fabric::time::Time;
 use rustix::event::PollFlags;
 
 use crate::coop_copy::reader::{Closing, Owners, ReaderStep, Shared};
 use crate::coop_copy::state::{ALIVE, CoopState, Split};
-use crate::lease::{Foreign, Place};
+use crate::lease::{Foreign, Leases, Place};
 use crate::map::Window;
+use crate::rooms::Rooms;
 use crate::sys;
 
 /// Bytes per poll: long enough to make the system call negligible, short enough that other peers are served.
@@ -39,6 +40,8 @@ pub(crate) struct Memory {
     pub(crate) unwritable: bool,
     /// A moment at which its process was alive.
     alive_at: Option<Instant>,
+    /// Regions of the peer that we write.
+    pub(crate) rooms: Rooms,
     #[cfg(test)]
     pub(crate) mapped: usize,
 }
@@ -47,7 +50,7 @@ pub(crate) struct Memory {
 pub(crate) const MOST_WINDOWS: usize = 64;
 /// Most bytes mapped per peer, unless one region alone is longer: a map keeps the memory of a region that its
 /// owner has dropped.
-const MOST_MAPPED: usize = 256 << 20;
+pub(crate) const MOST_MAPPED: usize = 256 << 20;
 /// Reads of an object, counted in bytes, after which it is mapped: with 4 KiB pages the map costs 0.22 ns a
 /// byte, and saves 0.06 ns for each byte read. Memory that is used once is never mapped.
 const WORTH: u64 = 4;
@@ -116,6 +119,16 @@ impl Memory {
         self.leases.stands(of, us).then_some(view)
     }
 
+    /// Writes bytes into memory that is leased to us for that; returns whether they are there.
+    pub(crate) fn place(&mut self, bytes: SharedBytes<'_>, to: &Remote, us: u64, ours: &Leases) -> bool {
+        self.rooms.place((&self.leases, self.pid), bytes, to, us, ours)
+    }
+
+    /// Reads such memory; returns whether its bytes are there.
+    pub(crate) fn fetch(&mut self, from: &Remote, us: u64, into: Room<'_>) -> bool {
+        self.rooms.fetch((&self.leases, self.pid), from, us, into)
+    }
+
     fn mapped_bytes(&self) -> usize {
         let bytes = |slot: &Slot| match &slot.window {
             Opened::Yes(window) => window.len(),
@@ -150,6 +163,7 @@ impl Memory {
             helped: 0,
             unwritable: false,
             alive_at: None,
+            rooms: Rooms::default(),
             #[cfg(test)]
             mapped: 0,
         }

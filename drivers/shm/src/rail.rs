@@ -28,6 +28,7 @@ use crate::pending_peers::PendingPeers;
 use crate::pull::{Memory, Pulls};
 use crate::ready::{READY_BYTES, Ready};
 use crate::reconnect::Attempt;
+use crate::rooms::Given;
 use crate::rx::Rx;
 use crate::shortage::{AwaitingHello, Shortage};
 use crate::stats::ShmStats;
@@ -135,6 +136,8 @@ pub struct ShmRail {
     pub(crate) idle: u32,
     pub(crate) pulls: Pulls,
     pub(crate) leases: Leases,
+    /// Memory of ours that peers place bytes in.
+    pub(crate) given: Vec<Given>,
     /// Whether owners and readers copy together, and our work as an owner.
     pub(crate) copies_together: bool,
     pub(crate) coop_owner: CoopOwner,
@@ -220,6 +223,7 @@ impl ShmRail {
             idle: 0,
             pulls: Pulls::new(),
             leases: Leases::new()?,
+            given: Vec::new(),
             copies_together: config.help,
             coop_owner: CoopOwner::default(),
             holder: holder(&id),

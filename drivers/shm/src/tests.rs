@@ -20,6 +20,7 @@ mod late;
 mod one_socket;
 mod reconnect;
 mod regions;
+mod rooms;
 mod runs;
 
 /// Collects what arrives.

@@ -233,6 +233,6 @@ impl Closing {
 }
 
 /// Whether all threads of a process have ended.
-fn ended(process: &OwnedFd) -> bool {
+pub(crate) fn ended(process: &OwnedFd) -> bool {
     doorbell_fabric::poll::state(process, PollFlags::IN).is_ok_and(|state| !state.is_empty())
 }
