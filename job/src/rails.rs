@@ -17,7 +17,7 @@ use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
-use doorbell_fabric::memory::{Room, View};
+use doorbell_fabric::memory::{RegionSlice, Room, SharedBytes, View};
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
     MsgId, OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey, Watch,
@@ -375,6 +375,24 @@ impl Message for AnyRail {
 
     fn view(&mut self, peer: PeerIndex, from: &Remote) -> Option<View> {
         each!(self, rail => rail.view(peer, from))
+    }
+
+    fn expose_now(&mut self, memory: &RegionSlice, to: PeerIndex) -> Option<Remote> {
+        each!(self, rail => rail.expose_now(memory, to))
+    }
+
+    #[inline]
+    fn put_now(&mut self, peer: PeerIndex, bytes: SharedBytes<'_>, to: &Remote) -> bool {
+        each!(self, rail => rail.put_now(peer, bytes, to))
+    }
+
+    #[inline]
+    fn get_now(&mut self, peer: PeerIndex, from: &Remote, into: Room<'_>) -> bool {
+        each!(self, rail => rail.get_now(peer, from, into))
+    }
+
+    fn end_now(&mut self, key: RemoteKey) -> bool {
+        each!(self, rail => rail.end_now(key))
     }
 
     fn put(&mut self, peer: PeerIndex, op: OpId, from: Body<'_>, to: &Remote) -> Result<(), Refused> {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use doorbell_fabric::memory::{SharedBytes, View};
+use doorbell_fabric::memory::{RegionSlice, Room, SharedBytes, View};
 use doorbell_fabric::message::{Access, Exposure, OpError, PeerIndex, Refused, Remote, RemoteKey};
 
 use crate::onesided::{Phase, What};
@@ -146,6 +146,46 @@ impl Net {
         let (address, length) = (from.address.get(), from.length.get());
         let allowed = exposed.allows(nic, address, length, Access::Read);
         allowed.then(|| exposed.view(address, length)).flatten()
+    }
+
+    /// Exposes a region to be written by a peer in its own calls, where the simulated rail is within a host.
+    pub(crate) fn expose_now(&mut self, nic: u32, memory: &RegionSlice, to: PeerIndex) -> Option<Remote> {
+        if !self.config.capabilities.features.within_host {
+            return None;
+        }
+        let memory = Exposure::Region(memory.clone());
+        self.expose(nic, memory, Access::Write, Some(to)).ok()
+    }
+
+    /// Writes memory that a peer has exposed, at once: a simulated process shares all memory.
+    pub(crate) fn place(&self, nic: u32, peer: PeerIndex, bytes: SharedBytes<'_>, to: &Remote) -> bool {
+        if bytes.len() as u64 != to.length.get() {
+            return false;
+        }
+        let Some(exposed) = self.exposed_now(nic, peer, to) else {
+            return false;
+        };
+        exposed.write(to.address.get(), bytes);
+        true
+    }
+
+    /// Reads it, at once.
+    pub(crate) fn fetch(&self, nic: u32, peer: PeerIndex, from: &Remote, into: Room<'_>) -> bool {
+        let Some(exposed) = self.exposed_now(nic, peer, from) else {
+            return false;
+        };
+        let bytes = exposed.bytes(from.address.get(), from.length.get());
+        into.len() == bytes.len() && into.write_shared(0, bytes) == bytes.len()
+    }
+
+    fn exposed_now(&self, nic: u32, peer: PeerIndex, memory: &Remote) -> Option<&Exposed> {
+        self.check_peer(nic, peer).ok()?;
+        let owner = self.conn(nic, peer.0).nic;
+        let exposed = self.nics[owner as usize].exposed.get(&memory.key.get())?;
+        let (address, length) = (memory.address.get(), memory.length.get());
+        exposed
+            .allows(nic, address, length, Access::Write)
+            .then_some(exposed)
     }
 
     pub(crate) fn withdraw(&mut self, nic: u32, key: RemoteKey) {

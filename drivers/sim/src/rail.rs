@@ -4,7 +4,7 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
-use doorbell_fabric::memory::{RegionSlice, SharedBytes, View};
+use doorbell_fabric::memory::{RegionSlice, Room, SharedBytes, View};
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Inbound, Incarnation, Landing, Message,
     MsgId, OpId, PeerIndex, Refused, Remote, RemoteKey,
@@ -277,6 +277,24 @@ impl Message for SimRail {
 
     fn view(&mut self, peer: PeerIndex, from: &Remote) -> Option<View> {
         self.handle.net.lock().view(self.handle.nic, peer, from)
+    }
+
+    fn expose_now(&mut self, memory: &RegionSlice, to: PeerIndex) -> Option<Remote> {
+        let mut net = self.handle.net.lock();
+        net.expose_now(self.handle.nic, memory, to)
+    }
+
+    fn put_now(&mut self, peer: PeerIndex, bytes: SharedBytes<'_>, to: &Remote) -> bool {
+        self.handle.net.lock().place(self.handle.nic, peer, bytes, to)
+    }
+
+    fn get_now(&mut self, peer: PeerIndex, from: &Remote, into: Room<'_>) -> bool {
+        self.handle.net.lock().fetch(self.handle.nic, peer, from, into)
+    }
+
+    fn end_now(&mut self, key: RemoteKey) -> bool {
+        self.withdraw(key);
+        true
     }
 
     fn put(&mut self, peer: PeerIndex, op: OpId, from: Body<'_>, to: &Remote) -> Result<(), Refused> {

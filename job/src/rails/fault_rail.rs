@@ -7,7 +7,7 @@ use doorbell_fabric::addr::RailAddress;
 use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::RailEvent;
-use doorbell_fabric::memory::{Room, View};
+use doorbell_fabric::memory::{RegionSlice, Room, SharedBytes, View};
 use doorbell_fabric::message::{
     Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Incarnation, Landing, Look, Message,
     MsgId, OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey, Watch,
@@ -226,6 +226,22 @@ impl Message for FaultRail {
 
     fn view(&mut self, peer: PeerIndex, from: &Remote) -> Option<View> {
         self.rail.view(peer, from)
+    }
+
+    fn expose_now(&mut self, memory: &RegionSlice, to: PeerIndex) -> Option<Remote> {
+        self.rail.expose_now(memory, to)
+    }
+
+    fn put_now(&mut self, peer: PeerIndex, bytes: SharedBytes<'_>, to: &Remote) -> bool {
+        self.rail.put_now(peer, bytes, to)
+    }
+
+    fn get_now(&mut self, peer: PeerIndex, from: &Remote, into: Room<'_>) -> bool {
+        self.rail.get_now(peer, from, into)
+    }
+
+    fn end_now(&mut self, key: RemoteKey) -> bool {
+        self.rail.end_now(key)
     }
 
     fn put(&mut self, peer: PeerIndex, op: OpId, from: Body<'_>, to: &Remote) -> Result<(), Refused> {
