@@ -285,19 +285,19 @@ impl Iface {
         }
     }
 
-    /// Takes an entry off its list on the caller's behalf.
-    pub(crate) fn unlink_entry(&mut self, handle: u32) -> Result<(), NiError> {
-        let index = self
-            .entries
-            .index(handle)
-            .ok_or(NiError::ArgInvalid("an entry's handle"))?;
-        let slot = self
-            .entries
-            .at(index)
-            .ok_or(NiError::ArgInvalid("an entry's handle"))?;
+    /// The entry with this handle, which can be unlinked now.
+    pub(crate) fn may_unlink(&self, handle: u32) -> Result<(u32, &EntrySlot), NiError> {
+        let found = self.entries.find(handle);
+        let (index, slot) = found.ok_or(NiError::ArgInvalid("an entry's handle"))?;
         if !slot.is_idle() || slot.standing != Standing::Linked {
             return Err(NiError::InUse);
         }
+        Ok((index, slot))
+    }
+
+    /// Takes an entry off its list on the caller's behalf.
+    pub(crate) fn unlink_entry(&mut self, handle: u32) -> Result<(), NiError> {
+        let (index, slot) = self.may_unlink(handle)?;
         let (pt, list, posted) = (slot.pt, slot.list, slot.posted);
         if !self.kind.matching {
             self.unchain(index);

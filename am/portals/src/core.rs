@@ -13,6 +13,7 @@ use crate::link::{First, Link, PeerId, Upper};
 use crate::ops::Ops;
 use crate::outbox::Outbox;
 use crate::peers::{NONE, Peers};
+use crate::placed::Placing;
 use crate::pulls::Pulls;
 use crate::wire::{Head, VERSION, WINDOW, Words, kind};
 
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     /// anything else.
     pub(crate) guess: Option<Guess>,
     pub(crate) in_a_row: u32,
+    /// Memory of ours that peers place puts in.
+    pub(crate) placing: Placing,
 }
 
 impl Core {
@@ -64,6 +67,7 @@ impl Core {
             scratch: Vec::new(),
             guess: None,
             in_a_row: 0,
+            placing: Placing::default(),
         }
     }
 
@@ -125,6 +129,9 @@ impl Core {
 
     /// Everything that can be sent now: answers, fragments, pulls, and what was triggered.
     pub(crate) fn pump<M: Message>(&mut self, link: &mut Link<M>) {
+        if !self.placing.wanted.is_empty() {
+            self.give_rooms(link);
+        }
         self.send_answers(link);
         if !self.work.is_empty() {
             self.do_work(link);
@@ -153,7 +160,11 @@ impl Core {
     /// Whether anything waits that [`Core::pump`] could do.
     #[inline(always)]
     pub(crate) fn is_restless(&self) -> bool {
-        self.fired || !self.work.is_empty() || !self.outbox.is_empty() || !self.pulls.withdrawals.is_empty()
+        self.fired
+            || !self.work.is_empty()
+            || !self.outbox.is_empty()
+            || !self.pulls.withdrawals.is_empty()
+            || !self.placing.wanted.is_empty()
     }
 
     /// Puts an operation into the queue of work, once.
@@ -197,6 +208,7 @@ impl Core {
     fn other_arrived(&mut self, peer: PeerId, first: First, inbound: Inbound<'_>) {
         let inbound = &inbound;
         match first.kind {
+            kind::PLACED => self.placed_arrived(peer, first, inbound),
             kind::ACK => self.ack_arrived(peer, first, inbound),
             kind::REPLY => self.reply_arrived(peer, first, inbound),
             kind::HELLO => self.hello(peer, first, inbound),
@@ -209,6 +221,9 @@ impl Core {
             kind::FRAG => self.frag_arrived(peer, first, inbound),
             kind::FIN => self.fin_arrived(peer, first, inbound),
             kind::GONE => self.gone_arrived(peer, first, inbound),
+            kind::ROOM => self.room_arrived(peer, first, inbound),
+            kind::TAKEN_BACK => self.taken_back_arrived(peer, first, inbound),
+            kind::CLOSED => self.closed_arrived(peer, first, inbound),
             _ => self.drops.count(Drop::Kind),
         }
     }

@@ -1,22 +1,24 @@
 //! The direct path of a put that is counted: for a caller that waits for a counting event.
 //!
 //! The last small put that was counted silently (no event, no header data, no offset) predicts the next one:
-//! the same words from the same peer. A caller that waits for its counting event has the rail look for just
-//! that, and copy its bytes to where they belong ([`Message::look`]): nothing is looked up once it is there.
-//! What the general path would check has been checked before: that the entry is still on its list (it was
-//! alone there, and what was appended since is behind it), still lets the peer put, its table entry is
-//! enabled, and the peer is not lost. A message that is not as predicted is left for the poll.
+//! the same words from the same peer. Of one that was placed ([`crate::placed`]) there is only the head;
+//! whatever else a peer put behind it would go into memory that it may write. A caller that waits for its
+//! counting event has the rail look for just that, and copy its bytes to where they belong
+//! ([`Message::look`]): nothing is looked up once it is there. What the general path would check has been
+//! checked before: that the entry is still on its list (it was alone there, and what was appended since is
+//! behind it), still lets the peer put, its table entry is enabled, and the peer is not lost. A message that
+//! is not as predicted is left for the poll.
 
 use doorbell_fabric::message::{Look, Message};
 use doorbell_fabric::ni::{Count, CtHandle, EntryOptions, Kind, List, Memory};
 
 use crate::core::Core;
 use crate::entries::{EntrySlot, Standing};
-use crate::iface::{Iface, posts};
+use crate::iface::posts;
 use crate::link::{Link, PeerId};
 use crate::node::Node;
 use crate::short::takes_puts;
-use crate::wire::{first_word, kind};
+use crate::wire::kind;
 
 /// Puts that are taken directly before everything is polled once.
 const IN_A_ROW: u32 = 32;
@@ -46,28 +48,30 @@ pub(crate) struct Guess {
 }
 
 impl Guess {
-    /// The guess after a put that consists of its first two words.
+    /// The guess after a put that consists of these two words, into an entry with a counting event (both by
+    /// their handles).
     #[inline(always)]
-    pub(crate) fn of(ni: &Iface, peer: PeerId, pt: u16, main: u64, (entry, ct): (u32, u32)) -> Option<Self> {
-        let number = ni.kind.number() as u8;
-        (peer != PeerId::SELF).then(|| Self {
-            ni: number,
+    pub(crate) fn of(kind: Kind, peer: PeerId, first: u64, main: u64, (entry, ct): (u32, u32)) -> Self {
+        Self {
+            ni: kind.number() as u8,
             ct,
-            entry: ni.entries.handle(entry),
+            entry,
             peer,
-            first: first_word(kind::PUT, number, pt),
+            first,
             main: main.to_le(),
-        })
+        }
+    }
+
+    fn is_placed(&self) -> bool {
+        self.first.to_le() as u8 == kind::PLACED
     }
 }
 
-/// Whether puts into an entry are counted one by one, without an event or any other change to it.
+/// Whether puts into an entry change nothing but its memory, and perhaps a count of them, and post no event.
 #[inline(always)]
-pub(crate) fn is_silent(slot: &EntrySlot, eq: u32) -> bool {
+pub(crate) fn posts_nothing(slot: &EntrySlot, eq: u32) -> bool {
     let noisy = EntryOptions::MANAGE_LOCAL.0 | EntryOptions::USE_ONCE.0 | EntryOptions::EVENT_CT_BYTES.0;
-    slot.options.0 & noisy == 0
-        && slot.options.has(EntryOptions::EVENT_CT_COMM)
-        && !(eq != 0 && posts(slot.options, true))
+    slot.options.0 & noisy == 0 && !(eq != 0 && posts(slot.options, true))
 }
 
 impl Core {
@@ -75,7 +79,7 @@ impl Core {
     #[inline(always)]
     fn look<M: Message>(&mut self, link: &mut Link<M>, kind: Kind, ct: CtHandle, looks: u32) -> Option<Seen> {
         let guess = self.guess.filter(|guess| guess.ct == ct.0)?;
-        let peer = self.peers.get(guess.peer).filter(|peer| !peer.lost)?;
+        let peer = self.peers.get_mut(guess.peer).filter(|peer| !peer.lost)?;
         let uid = peer.uid?;
         if u32::from(guess.ni) != kind.number() {
             return None;
@@ -88,7 +92,8 @@ impl Core {
         if !linked
             || slot.ct != ct.0
             || !table.enabled
-            || !is_silent(slot, table.eq)
+            || !slot.options.has(EntryOptions::EVENT_CT_COMM)
+            || !posts_nothing(slot, table.eq)
             || !takes_puts(slot, uid)
         {
             return None;
@@ -101,6 +106,9 @@ impl Core {
             Look::Nothing => Some(Seen::Nothing),
             Look::Other => Some(Seen::Something),
             Look::Taken(_) => {
+                if guess.is_placed() {
+                    peer.offers.count();
+                }
                 let success = counting.value.success.saturating_add(1);
                 counting.value.success = success;
                 // Not read back: both halves together would wait for the one that was just written.

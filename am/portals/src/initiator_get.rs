@@ -20,6 +20,9 @@ impl Core {
         kind: Kind,
         get: &Get,
     ) -> Result<(), NiError> {
+        if self.placing.has_rooms && self.fetched_get(link, kind, get).is_some() {
+            return Ok(());
+        }
         let ni = self.ready(kind)?;
         let md = ni.piece(get.into, get.length)?;
         if get.length > ni.limits.max_msg_size {

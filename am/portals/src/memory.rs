@@ -1,6 +1,6 @@
 //! Memory descriptors: the initiator's memory (reference: portals, section 5).
 
-use doorbell_fabric::ni::{Count, Event, EventKind, List, Md, MdOptions, Memory, NiFail};
+use doorbell_fabric::ni::{Count, Event, EventKind, List, Md, MdOptions, Memory, NiFail, Put};
 
 use crate::events::BLANK;
 use crate::iface::Iface;
@@ -45,6 +45,22 @@ pub(crate) struct InitiatorEvent {
     pub(crate) list: List,
     /// Whether a full event is wanted at all.
     pub(crate) event: bool,
+}
+
+impl InitiatorEvent {
+    /// The bytes of a put have left.
+    #[inline(always)]
+    pub(crate) fn sent(put: &Put) -> Self {
+        Self {
+            kind: EventKind::Send,
+            fail: NiFail::Ok,
+            user_ptr: put.user_ptr,
+            mlength: put.length,
+            remote_offset: put.target.remote_offset,
+            list: List::Priority,
+            event: true,
+        }
+    }
 }
 
 impl Iface {

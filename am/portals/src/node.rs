@@ -18,6 +18,7 @@ use crate::iface::{Iface, Map};
 use crate::link::{Link, LinkConfig, LinkStats, PeerId, RailId};
 use crate::ops::Role;
 use crate::peers::NONE;
+use crate::placed::Given;
 use crate::view::{Interface, View};
 use crate::wire::{Head, kind};
 
@@ -142,6 +143,8 @@ impl<M: Message> Node<M> {
         let ni = self.core.present(kind)?;
         ni.users -= 1;
         if ni.users == 0 {
+            self.take_back(|given| given.is_of_table(kind, None));
+            self.core.placing.count_no_more(kind);
             self.core.end_interface(kind);
             self.core.pump(&mut self.link);
         }
@@ -149,10 +152,16 @@ impl<M: Message> Node<M> {
     }
 
     /// Whether one-sided gets are under way that write memory of this process: of long gets and puts that had
-    /// begun when their interface was finished, too. Until there are none, memory that was lent has to stay.
+    /// begun when their interface was finished, too; or a peer still writes memory that was taken back from
+    /// it. Until there are none, memory that was lent has to stay.
     #[must_use]
     pub fn is_writing(&self) -> bool {
-        self.core.pulls.are_writing()
+        self.core.pulls.are_writing() || self.core.placing.is_being_written()
+    }
+
+    /// Takes memory back that peers place puts in; whether nothing is written there any more.
+    pub(crate) fn take_back(&mut self, which: impl Fn(&Given) -> bool) -> bool {
+        self.core.take_back(&mut self.link, which)
     }
 
     /// Sets the map of a logical interface: which process each rank is.
@@ -255,7 +264,11 @@ impl<M: Message> Node<M> {
         let mut done = self.link.progress(now);
         while let Some((peer, reason)) = self.link.lost() {
             self.core.peer_lost(peer, reason);
+            self.core.take_back_of_lost(&mut self.link, peer);
             done += 1;
+        }
+        if self.core.placing.is_being_written() {
+            self.take_back(Given::is_written);
         }
         self.core.pump(&mut self.link);
         self.core.see_off();
@@ -431,6 +444,7 @@ impl Core {
         }
         // Messages of it that come late are dropped.
         peer.uid = None;
+        peer.rooms.clear();
         for op in self.ops.places() {
             if self.ops.at(op).is_some_and(|op| op.peer == id.0) {
                 self.fail_op(op);

@@ -7,6 +7,7 @@ use doorbell_matching::{Candidate, EntryHandle, List};
 
 use crate::config::NodeError;
 use crate::link::PeerId;
+use crate::placed::{Offers, Room, Tail};
 
 /// No peer, no rank, no index.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -32,6 +33,10 @@ pub(crate) struct Peer {
     /// ([`crate::wire::put_name`]); and of the last one from it.
     pub(crate) said: Option<(u32, Remembered)>,
     pub(crate) heard: Option<ReceivedPut>,
+    /// Where puts to it may be placed ([`crate::placed`]), and when it is offered to place its own.
+    pub(crate) rooms: Vec<Room>,
+    pub(crate) offers: Offers,
+    pub(crate) tail: Tail,
 }
 
 /// The last put that was to be remembered.
@@ -115,6 +120,9 @@ impl Peers {
             owed: 0,
             said: None,
             heard: None,
+            rooms: Vec::new(),
+            offers: Offers::default(),
+            tail: Tail::default(),
         });
     }
 

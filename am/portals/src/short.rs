@@ -17,12 +17,13 @@ use zerocopy::IntoBytes;
 use crate::bytes;
 use crate::config::SMALL;
 use crate::core::Core;
-use crate::direct::{Guess, is_silent};
+use crate::direct::{Guess, posts_nothing};
 use crate::entries::EntrySlot;
 use crate::iface::{counted, posts};
 use crate::link::{First, Link, PeerId};
 use crate::memory::InitiatorEvent;
 use crate::peers::{NONE, ReceivedPut, Remembered};
+use crate::placed::{CELL_BODY, Wanted};
 use crate::wire::{Words, first_word, flag, kind, put_name};
 
 /// Bytes of a message that travel in one cell of a lane over shm: a second line takes as long again.
@@ -186,6 +187,12 @@ impl Core {
         kind: Kind,
         put: &Put,
     ) -> Result<(), NiError> {
+        if self.placing.has_rooms
+            && (put.length > CELL_BODY || put.ack != AckReq::None)
+            && let Some(sent) = self.placed_put(link, kind, put)
+        {
+            return sent;
+        }
         match self.short_put(link, kind, put) {
             Some(sent) => sent,
             None => self.put_or_atomic(link, kind, put, None),
@@ -247,16 +254,7 @@ impl Core {
             Err(_) => return None,
         }
         if md.eq | md.ct != 0 {
-            let told = InitiatorEvent {
-                kind: EventKind::Send,
-                fail: NiFail::Ok,
-                user_ptr: put.user_ptr,
-                mlength: put.length,
-                remote_offset: target.remote_offset,
-                list: List::Priority,
-                event: true,
-            };
-            ni.post_initiator(index, told);
+            ni.post_initiator(index, InitiatorEvent::sent(put));
         }
         Some(Ok(()))
     }
@@ -359,7 +357,7 @@ impl Core {
                 rlength.min(slot.length.saturating_sub(main)),
             )
         };
-        let (options, ct, user_ptr, silent) = (slot.options, slot.ct, slot.user_ptr, is_silent(slot, eq));
+        let (options, ct, user_ptr, quiet) = (slot.options, slot.ct, slot.user_ptr, posts_nothing(slot, eq));
         if mlength != 0 {
             bytes::land(&slot.memory, place as usize, inbound, body, mlength as usize);
         }
@@ -394,15 +392,26 @@ impl Core {
                 !options.has(EntryOptions::EVENT_FLOWCTRL_DISABLE),
             );
         }
+        let wanted = (quiet && mlength > CELL_BODY).then(|| Wanted {
+            peer,
+            ni: number as u8,
+            pt: first.short.get(),
+            entry: ni.entries.handle(entry),
+        });
         if ct != 0 && options.has(EntryOptions::EVENT_CT_COMM) {
             // Alone on its list: no other entry has let a longer one pass, and takes a shorter one.
-            if flags & !flag::NI == 0 && place == 0 && silent && alone {
-                self.guess = Guess::of(ni, peer, first.short.get(), main, (entry, ct));
+            if flags & !flag::NI == 0 && place == 0 && quiet && alone && peer != PeerId::SELF {
+                let word = first_word(kind::PUT, number as u8, first.short.get());
+                let entry = (ni.entries.handle(entry), ct);
+                self.guess = Some(Guess::of(ni.kind, peer, word, main, entry));
             }
             ni.count(ct, counted(options.has(EntryOptions::EVENT_CT_BYTES), &event));
             if ni.triggers.has_fired() {
                 self.run_local(number);
             }
+        }
+        if let Some(wanted) = wanted {
+            self.could_be_placed(wanted);
         }
         Some(())
     }

@@ -189,6 +189,11 @@ impl<T> Slab<T> {
         slot.value.as_mut()
     }
 
+    /// Indexes are below this.
+    pub(crate) fn places(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
     /// Returns an object by index, released or not: for what holds a reference.
     #[inline(always)]
     pub(crate) fn at(&self, index: u32) -> Option<&T> {

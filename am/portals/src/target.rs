@@ -3,16 +3,19 @@
 
 use doorbell_fabric::atomics::{self, Arithmetic, Element};
 use doorbell_fabric::message::Inbound;
-use doorbell_fabric::ni::{AckReq, AtomicKind, Datatype, Event, EventKind, List, NiFail};
+use doorbell_fabric::ni::{AckReq, AtomicKind, Datatype, EntryOptions, Event, EventKind, List, NiFail};
 
 use crate::bytes;
 use crate::config::{ATOMIC, SMALL};
 use crate::core::Core;
+use crate::direct::posts_nothing;
 use crate::drops::Drop;
+use crate::entries::EntrySlot;
 use crate::events::BLANK;
 use crate::link::{First, PeerId};
 use crate::ops::Role;
 use crate::peers::{NONE, ReceivedPut, Remembered};
+use crate::placed::Wanted;
 use crate::target_match::Taken;
 use crate::wire::{Atom, Head, WINDOW, Words, flag, kind, list_flag, put_name};
 
@@ -174,6 +177,7 @@ impl Core {
                 {
                     bytes::land(&slot.memory, taken.place as usize, *inbound, body, length);
                 }
+                self.request_could_be_placed(peer, &request, &taken);
                 self.finish(&request, &taken);
                 self.acknowledge(peer, &request, Ok(&taken));
             }
@@ -206,6 +210,7 @@ impl Core {
         } else {
             request.event.remote_offset
         };
+        self.request_could_be_placed(peer, &request, &taken);
         let op = self.open_target(peer, &request, &taken, Role::Landing);
         if let Some(at) = self.ops.at_mut(op) {
             at.offset = offset;
@@ -214,6 +219,31 @@ impl Core {
             return self.landed(op, NiFail::Ok);
         }
         self.begin_pull(op, request.op, request.event.mlength, inbound, words.end());
+    }
+
+    /// The initiator of a put could have placed it, perhaps; of a get, read it.
+    #[inline(always)]
+    fn request_could_be_placed(&mut self, peer: PeerId, request: &Request, taken: &Taken) {
+        let event = &request.event;
+        let Some(ni) = self.nis[request.ni].as_deref() else {
+            return;
+        };
+        let (table, slot) = (ni.table(event.pt_index), ni.entries.at(taken.entry));
+        // What counts gets has to see them.
+        let is_seen = |slot: &EntrySlot| {
+            request.event.kind == EventKind::Get && slot.options.has(EntryOptions::EVENT_CT_COMM)
+        };
+        let quiet = table
+            .zip(slot)
+            .is_some_and(|(table, slot)| posts_nothing(slot, table.eq) && !is_seen(slot));
+        if quiet && event.mlength == event.rlength && event.mlength != 0 {
+            self.could_be_placed(Wanted {
+                peer,
+                ni: request.ni as u8,
+                pt: event.pt_index as u16,
+                entry: ni.entries.handle(taken.entry),
+            });
+        }
     }
 
     pub(crate) fn get_arrived(&mut self, peer: PeerId, first: First, inbound: &Inbound<'_>) {
@@ -232,6 +262,7 @@ impl Core {
             Ok(taken) => taken,
             Err(fail) => return self.refuse(peer, request.op, fail),
         };
+        self.request_could_be_placed(peer, &request, &taken);
         let length = request.event.mlength as usize;
         if length > SMALL {
             let op = self.open_target(peer, &request, &taken, Role::Serve);

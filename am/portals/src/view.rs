@@ -141,7 +141,13 @@ macro_rules! interface {
                 eq: Option<EqHandle>,
                 index: Option<u32>,
             ) -> Result<u32, NiError> {
-                self.node.core.pt_alloc(self.kind, options, eq, index)
+                let kind = self.kind;
+                let index = self.node.core.pt_alloc(kind, options, eq, index)?;
+                if options.has(PtOptions::FLOWCTRL) {
+                    // Its queue may disable other entries of the table, too, from here on.
+                    self.node.take_back(|given| given.is_of_table(kind, None));
+                }
+                Ok(index)
             }
 
             fn pt_free(&mut self, index: u32) -> Result<(), NiError> {
@@ -153,7 +159,10 @@ macro_rules! interface {
             }
 
             fn pt_disable(&mut self, index: u32) -> Result<bool, NiError> {
-                self.node.core.ready(self.kind)?.pt_disable(index)
+                let disabled = self.node.core.ready(self.kind)?.pt_disable(index)?;
+                let kind = self.kind;
+                let quiet = self.node.take_back(|given| given.is_of_table(kind, Some(index)));
+                Ok(disabled && quiet)
             }
 
             fn eq_alloc(&mut self, count: usize) -> Result<EqHandle, NiError> {
@@ -234,7 +243,12 @@ macro_rules! interface {
             }
 
             fn unlink(&mut self, entry: EntryHandle) -> Result<(), NiError> {
-                self.node.core.ready(self.kind)?.unlink_entry(entry.0)
+                let kind = self.kind;
+                self.node.core.ready(kind)?.may_unlink(entry.0)?;
+                if !self.node.take_back(|given| given.is_of_entry(kind, entry.0)) {
+                    return Err(NiError::InUse);
+                }
+                self.node.core.ready(kind)?.unlink_entry(entry.0)
             }
 
             fn search(

@@ -18,6 +18,7 @@
 //! | RTS 3 | table index | main, op, [second], [hdr], rlength | [`Source`]s of the bytes |
 //! | GET 4 | table index | main, op, [second], rlength | |
 //! | ATOMIC 5 | table index | main, [op], [second], [hdr], atom | the operands |
+//! | PLACED 7 | the memory's number | its key | none: they are in the entry's memory |
 //! | FETCH 6 | table index | main, op, [second], [hdr], atom | the operand of a swap (its length is in `atom`), the operands |
 //!
 //! `main` is the match bits on a matching interface, and the remote offset on one without; `second` is the
@@ -40,6 +41,9 @@
 //! | FRAG 20 | | puller's op, offset | the bytes |
 //! | FIN 21 | | owner's op | |
 //! | GONE 22 | | puller's op | |
+//! | ROOM 23 | table index | match bits and those ignored; key, address and length of exposed memory; the path over which, its number, and whether puts count | |
+//! | TAKEN_BACK 24 | the memory's number | its key | |
+//! | CLOSED 25 | the memory's number | its key | |
 //!
 //! The offset of an answer is there when it is not the requested one (flag OFFSET). ACK, REPLY and FIN have
 //! in their flags how it ended; FIN: that the puller has what it requested, or needs no more. GONE means
@@ -62,6 +66,7 @@ pub(crate) mod kind {
     pub(crate) const GET: u8 = 4;
     pub(crate) const ATOMIC: u8 = 5;
     pub(crate) const FETCH: u8 = 6;
+    pub(crate) const PLACED: u8 = 7;
     pub(crate) const ACK: u8 = 16;
     pub(crate) const REPLY: u8 = 17;
     pub(crate) const READY: u8 = 18;
@@ -69,6 +74,9 @@ pub(crate) mod kind {
     pub(crate) const FRAG: u8 = 20;
     pub(crate) const FIN: u8 = 21;
     pub(crate) const GONE: u8 = 22;
+    pub(crate) const ROOM: u8 = 23;
+    pub(crate) const TAKEN_BACK: u8 = 24;
+    pub(crate) const CLOSED: u8 = 25;
 }
 
 /// The flags of requests; the lowest two bits are the interface's kind, the next two the requested
@@ -93,7 +101,7 @@ pub(crate) mod flag {
 }
 
 /// The version of these headers; a peer of another one is not understood.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 
 /// Words of a head at most.
 pub(crate) const WORDS: usize = 7;

@@ -244,6 +244,46 @@ fn segments_are_written_and_read() {
     });
 }
 
+/// Puts into the segment of a rank of this host are written there by their initiator, and gets read there:
+/// the rank may compute meanwhile, without any call.
+#[test]
+fn puts_and_gets_need_nothing_of_a_rank_that_computes() {
+    let gate = std::sync::Barrier::new(2);
+    job(2, &config(), |mut am, _| {
+        let at = |offset| Remote { rank: 1, offset };
+        let lengths = [600, 4096, 65_536, 200_000];
+        let out = Region::new(200_000).unwrap();
+        if am.rank() == 0 {
+            for _ in 0..50 {
+                am.put(at(0), &[1; 600][..]).unwrap();
+            }
+        }
+        am.barrier().unwrap();
+        if am.rank() == 0 {
+            // The other rank makes no call until this is over.
+            for (number, length) in (7..).zip(lengths) {
+                out.write(0, &pattern(number, length));
+                am.put(at(0), Landing::Region(out.slice(0, length).unwrap()))
+                    .unwrap();
+                let into = Region::new(length).unwrap();
+                am.get(Landing::Region(into.whole()), at(0), length as u64)
+                    .unwrap();
+                let mut there = vec![0; length];
+                into.read(0, &mut there);
+                assert!(there == pattern(number, length));
+            }
+            gate.wait();
+        } else {
+            gate.wait();
+            let mut here = vec![0; 200_000];
+            am.segment().as_shared().copy_to(0, &mut here);
+            assert!(here == pattern(10, 200_000));
+        }
+        am.barrier().unwrap();
+        assert_eq!(am.exit(0).unwrap(), 0);
+    });
+}
+
 #[test]
 fn any_rank_ends_the_job_and_the_largest_status_counts() {
     job(3, &config(), |mut am, _| {

@@ -537,3 +537,68 @@ fn closing_pushes_out_what_has_fired() {
         assert_eq!(far.wait_count(KIND, arrived, PUTS).unwrap().success, PUTS);
     });
 }
+
+/// Puts that their initiator writes into the entry itself, also where nothing else goes to and fro: the bytes
+/// are there when the call returns, the count when the target has looked, and an entry that was unlinked is
+/// written no more.
+#[test]
+fn puts_are_placed_in_memory_that_the_other_rank_lets_us_write() {
+    const ROOM: usize = 128 << 10;
+    let [mut near, mut far] = two();
+    let (room, out) = (Region::new(ROOM).unwrap(), Region::new(ROOM).unwrap());
+    let arrived = far.ask(KIND, |ni| ni.ct_alloc()).unwrap();
+    table(&mut far);
+    let entry = counted(&room, EntryOptions::NONE, arrived);
+    let entry = far
+        .ask(KIND, |ni| ni.append(INDEX, entry.clone(), List::Priority, 0))
+        .unwrap();
+    let (md, _) = bind(&mut near, &out);
+    let send = |near: &mut Portals, value: u8, length: usize, at: u64| {
+        out.write(0, &vec![value; length]);
+        let put = quiet(md, length as u64, 0, at, 0);
+        near.ask(KIND, |ni| ni.put(&put)).unwrap();
+    };
+    let holds = |value: u8, length: usize, at: u64| {
+        let mut bytes = vec![0; length];
+        room.read(at as usize, &mut bytes);
+        bytes == vec![value; length]
+    };
+    let mut sent = 0;
+    // The offer needs a lane from the target, which has sent nothing so far.
+    let is_placed = (0..10_000).any(|round| {
+        let value = (round % 90) as u8 + 1;
+        send(&mut near, value, 1024, 0);
+        let is_there = holds(value, 1024, 0);
+        sent += 1;
+        while far.ni(KIND).ct_get(arrived).unwrap().success < sent {
+            far.progress();
+            near.progress();
+        }
+        assert!(holds(value, 1024, 0));
+        is_there
+    });
+    assert!(is_placed);
+    for (value, (length, at)) in (100..).zip([(1024, 5), (65_536, 4097), (100_000, 1), (513, 130_559)]) {
+        send(&mut near, value, length, at);
+        assert!(
+            holds(value, length, at),
+            "{length} bytes at {at}, before the target looks"
+        );
+        assert_eq!(far.ni(KIND).ct_get(arrived).unwrap().success, sent);
+        sent += 1;
+        assert_eq!(far.wait_count(KIND, arrived, sent).unwrap().success, sent);
+    }
+    // It was placed, and its entry is unlinked before the head is looked at: it counts. The next one finds
+    // no entry.
+    send(&mut near, 7, 1024, 0);
+    far.ask(KIND, |ni| ni.unlink(entry)).unwrap();
+    room.write(0, &[9; 1024]);
+    send(&mut near, 8, 1024, 0);
+    for _ in 0..100 {
+        far.progress();
+        near.progress();
+    }
+    assert!(holds(9, 1024, 0));
+    assert_eq!(far.ni(KIND).ct_get(arrived).unwrap().success, sent + 1);
+    leave([near, far]);
+}

@@ -15,7 +15,7 @@
 //! | `arrive` | order: what is expected, held, or here already |
 //! | `in_flight` | which numbers are under way over which path, and how many may be |
 //! | `layer` | what [`doorbell_paths`] needs of the link when a path breaks, returns, or is probed |
-//! | `onesided` | memory for a peer's gets, and gets of ours |
+//! | `onesided` | memory for a peer's gets and places, and gets and places of ours |
 //! | `types`, `peer`, `path`, `buffers`, `stats` | the nouns |
 //!
 //! The paths of a peer are numbered in the order of `connect`, which is to be the same at both ends: so each
@@ -457,6 +457,17 @@ impl<M: Message> Link<M> {
     /// The next peer that is lost: all of its paths are gone for good, or patience with them is over.
     pub(crate) fn lost(&mut self) -> Option<(PeerId, DownReason)> {
         self.core.gone.pop_front()
+    }
+
+    /// The number of the next message to a peer.
+    #[inline]
+    pub(crate) fn next_number(&self, peer: PeerId) -> u32 {
+        self.core.hot.get(peer.index()).map_or(0, |hot| hot.next)
+    }
+
+    /// The number of the oldest message to a peer that it may not have taken yet.
+    pub(crate) fn oldest_under_way(&mut self, peer: PeerId) -> Option<u32> {
+        self.oldest(peer.0)
     }
 
     /// The counters of this link.

@@ -1,9 +1,10 @@
-//! One-sided: memory for a peer's gets, and our gets.
+//! One-sided: memory for a peer's gets, and our gets; memory that a peer writes, and what we write so.
 //!
 //! A path that breaks takes with it what was exposed over it, and ends the gets that are under way over it
 //! with an error: both are promises of its rail, so nothing is kept here. A reader of such memory then finds
 //! no path, or a key that is not valid any more, and the layer above requests fragments instead.
 
+use doorbell_fabric::memory::{RegionSlice, Room, SharedBytes};
 use doorbell_fabric::message::{
     Access, Exposure, Landing, Message, OpId, PeerIndex, Refused, Remote, RemoteKey,
 };
@@ -101,6 +102,61 @@ impl<M: Message> Link<M> {
         (self.gathers, self.core.busy) = (true, true);
         self.paces.expect(rail);
         Ok(())
+    }
+
+    /// Exposes memory of a region to one peer that writes it by itself, over a path within the host that is
+    /// up.
+    pub(crate) fn expose_now(&mut self, peer: PeerId, memory: &RegionSlice) -> Option<(u16, Remote)> {
+        let known = self.core.peers.get(peer.index()).filter(|known| !known.lost)?;
+        let rails = &mut self.rails;
+        each(known.states.in_state(|state| state == PathState::Up)).find_map(|at| {
+            let path = &known.paths[at];
+            let slot = rails.get_mut(usize::from(path.rail))?;
+            if !slot.can.features.within_host {
+                return None;
+            }
+            let remote = slot.rail.expose_now(memory, path.index)?;
+            Some((at as u16, remote))
+        })
+    }
+
+    /// Whether a path of a peer can be used.
+    pub(crate) fn is_usable(&self, peer: PeerId, way: u16) -> bool {
+        let known = self.core.peers.get(peer.index());
+        known.is_some_and(|known| !known.lost && known.is_used(usize::from(way)))
+    }
+
+    /// Writes bytes into memory that the peer has exposed so; returns whether they are there.
+    #[inline]
+    pub(crate) fn place(&mut self, peer: PeerId, way: u16, bytes: SharedBytes<'_>, to: &Remote) -> bool {
+        if !self.is_usable(peer, way) {
+            return false;
+        }
+        let Some((rail, index)) = self.way_of(peer, way) else {
+            return false;
+        };
+        let slot = self.rails.get_mut(rail);
+        slot.is_some_and(|slot| slot.rail.put_now(index, bytes, to))
+    }
+
+    /// Reads memory that the peer has exposed so; returns whether its bytes are there.
+    #[inline]
+    pub(crate) fn fetch(&mut self, peer: PeerId, way: u16, from: &Remote, into: Room<'_>) -> bool {
+        if !self.is_usable(peer, way) {
+            return false;
+        }
+        let Some((rail, index)) = self.way_of(peer, way) else {
+            return false;
+        };
+        let slot = self.rails.get_mut(rail);
+        slot.is_some_and(|slot| slot.rail.get_now(index, from, into))
+    }
+
+    /// Revokes it. Returns whether nothing is written there any more.
+    pub(crate) fn end_placing(&mut self, peer: PeerId, way: u16, key: RemoteKey) -> bool {
+        let way = self.way_of(peer, way);
+        let slot = way.and_then(|(rail, _)| self.rails.get_mut(rail));
+        slot.is_none_or(|slot| slot.rail.end_now(key))
     }
 
     fn way_of(&self, peer: PeerId, way: u16) -> Option<(usize, PeerIndex)> {

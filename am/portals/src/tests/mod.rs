@@ -4,5 +4,6 @@ mod basics;
 mod failures;
 mod flow;
 mod lists;
+mod placed;
 mod short;
 mod world;

@@ -98,9 +98,9 @@ fn what_is_left_out_arrives_all_the_same() {
 }
 
 /// A node, and a bare rail of its peer.
-struct Bare {
+pub(super) struct Bare {
     net: SimNet,
-    node: Node<SimRail>,
+    pub(super) node: Node<SimRail>,
     rail: SimRail,
     to_node: PeerIndex,
     heard: Heard,
@@ -108,7 +108,7 @@ struct Bare {
 }
 
 #[derive(Default)]
-struct Heard(Vec<Vec<u8>>);
+pub(super) struct Heard(Vec<Vec<u8>>);
 
 impl Arrivals for Heard {
     fn message(&mut self, _: PeerIndex, inbound: Inbound<'_>) {
@@ -121,7 +121,7 @@ impl Arrivals for Heard {
 }
 
 impl Bare {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let net = SimNet::new(1, SimConfig::default());
         let mut rail = net.attach_rank(1, Plane::FIRST);
         let mut node = Node::new(Config::new(name(0)));
@@ -152,8 +152,15 @@ impl Bare {
         self.rail.poll(64, &mut self.heard);
     }
 
+    /// What has come since the last call.
+    pub(super) fn hear(&mut self) -> Vec<Vec<u8>> {
+        self.turn();
+        self.turn();
+        std::mem::take(&mut self.heard.0)
+    }
+
     /// Sends words behind a first one that is made of these.
-    fn say(&mut self, kind: u8, flags: u8, short: u16, words: &[u64]) {
+    pub(super) fn say(&mut self, kind: u8, flags: u8, short: u16, words: &[u64]) {
         let first =
             u64::from(kind) | u64::from(flags) << 8 | u64::from(short) << 16 | u64::from(self.sent) << 32;
         self.sent += 1;
