@@ -1,6 +1,6 @@
 //! The command line of `doorbell onesided`.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use doorbell_bench::size::Size;
 use doorbell_fabric::name::RailName;
 
@@ -14,16 +14,20 @@ use crate::{exits, settings};
 Two processes are started over each rail, each bound to a core of its own where there are two. Rank 0 puts eight bytes \
 into a window of rank 1, gets eight, and adds to a counter of eight, each until it is done there; beside them it exchanges \
 messages of eight bytes. Then it moves longer pieces, eight at a time, by messages, puts and gets, out of regions and out \
-of ordinary memory. All of them take turns, so that each ratio is that of neighbours in time; every figure is the median \
+of ordinary memory. With --layer am it puts into the segment of rank 1 and gets from there, beside requests and their \
+replies (GASNet's extended interface, which has no atomics). All of them take turns, so that each ratio is that of neighbours in time; every figure is the median \
 of the turns.\n\n",
 settings!(), exits!(), "\
 Examples:\n  doorbell onesided\n  doorbell onesided --rail shm --rail udp:lo --seconds 2\n  \
-doorbell onesided --size 64Ki --mode dedicated\n  \
+doorbell onesided --layer am --rail shm --rail udp:lo\n  doorbell onesided --size 64Ki --mode dedicated\n  \
 doorbell onesided --json | jq '.rails[].latency[] | {operation, of_message}'"))]
 pub struct OnesidedArgs {
     /// A rail to be measured; again for each further one; shm when none is named
     #[arg(long = "rail", value_name = "RAIL", value_parser = rail)]
     pub(crate) rails: Vec<RailName>,
+    /// What the operations belong to
+    #[arg(long, value_enum, default_value_t = OnesidedLayer::Pml)]
+    pub(crate) layer: OnesidedLayer,
     /// Length of the pieces whose bandwidth is measured: bytes, or with Ki, Mi, Gi
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true, default_value = "1Mi")]
     pub(crate) size: Size,
@@ -38,9 +42,29 @@ pub struct OnesidedArgs {
     pub(crate) json: bool,
 }
 
+/// What one-sided operations belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnesidedLayer {
+    /// Windows of a job of tagged messages
+    Pml,
+    /// Segments of a job of active messages
+    Am,
+}
+
+impl OnesidedLayer {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Pml => "pml",
+            Self::Am => "am",
+        }
+    }
+}
+
 /// Arguments of a rank of `onesided`.
 #[derive(Debug, Args)]
 pub struct OnesidedRankArgs {
+    /// What the operations belong to
+    pub(crate) layer: OnesidedLayer,
     /// Seconds for each half
     pub(crate) seconds: f64,
     /// Bytes of the long pieces

@@ -1,10 +1,13 @@
-//! `doorbell onesided`: puts, gets and atomics on a window, beside messages, over each rail.
+//! `doorbell onesided`: puts, gets and atomics on a window, or puts and gets on the segment of a job of active
+//! messages, beside messages, over each rail.
 //!
 //! Each rail has a job of two ranks, `doorbell run -n 2 -- doorbell onesided-rank`, of which rank 0 prints
 //! what it found as a line of JSON.
 
+mod am;
 pub(crate) mod args;
 mod rank;
+mod world;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -20,7 +23,7 @@ pub(crate) use rank::onesided_rank;
 
 use crate::console;
 use crate::error::ToolError;
-use crate::onesided::args::OnesidedArgs;
+use crate::onesided::args::{OnesidedArgs, OnesidedLayer};
 use crate::process::{Runner, Stop};
 
 /// An operation, or a message and its answer, of eight bytes.
@@ -38,7 +41,7 @@ struct Latency {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Bandwidth {
     operation: String,
-    /// Where the bytes of this rank are: `region` or `memory`.
+    /// Where the bytes of this rank are: `region`, `memory` or `segment`.
     local: String,
     bytes: usize,
     bytes_per_second: f64,
@@ -61,6 +64,7 @@ struct Over {
 struct Report {
     schema: &'static str,
     version: &'static str,
+    layer: &'static str,
     mode: Option<&'static str>,
     rails: Vec<Over>,
 }
@@ -89,6 +93,7 @@ pub(crate) fn onesided(args: &OnesidedArgs) -> Result<ExitCode, ToolError> {
     let report = Report {
         schema: "doorbell.onesided/1",
         version: env!("CARGO_PKG_VERSION"),
+        layer: args.layer.name(),
         mode: args.mode.map(|mode| mode.name()),
         rails: over,
     };
@@ -119,7 +124,8 @@ fn job(runner: &Runner, args: &OnesidedArgs, rail: &RailName) -> Result<Over, St
     command.args(["run", "--no-prefix", "--timeout", &limit.as_secs().to_string()]);
     command.args(["-n", "2", "--rail", rail.as_str(), "--"]);
     command.arg(own).arg("onesided-rank");
-    command.args([args.seconds.to_string(), args.size.bytes().to_string()]);
+    let numbers = [args.seconds.to_string(), args.size.bytes().to_string()];
+    command.arg(args.layer.name()).args(numbers);
     let failed = |why: String| Over {
         rail: rail.to_string(),
         diagnosis: Some(doorbell_bench::report::printable(&why)),
@@ -178,6 +184,9 @@ fn table(report: &Report) -> String {
     text.push_str(
         "times from the call to its end at the other rank, of messages a full round trip; medians of turns\n",
     );
+    if report.layer == OnesidedLayer::Am.name() {
+        text.push_str("a message is a request and its reply; a long one is in the segment before its handler runs\n");
+    }
     text
 }
 
@@ -190,6 +199,7 @@ mod tests {
         let report = Report {
             schema: "doorbell.onesided/1",
             version: "0",
+            layer: "pml",
             mode: None,
             rails: vec![
                 Over {

@@ -25,6 +25,13 @@ fn every_operation_has_a_figure_and_a_rail_that_is_not_there_a_reason() {
         assert_eq!((count("latency"), count("bandwidth")), figures, "{rail:#}");
     }
     assert!(rails[1]["diagnosis"].as_str().unwrap().contains("nosuch0"));
+    let words = ["onesided", "--layer", "am", "--json", "--seconds", "0.1", "--size", "64Ki"];
+    let out = doorbell().args(words).output().unwrap();
+    let report: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(schema.is_valid(&report), "{report:#}");
+    let of_am = &report["rails"][0];
+    let count = |of: &str| of_am[of].as_array().unwrap().len();
+    assert_eq!((count("latency"), count("bandwidth")), (3, 5), "{report:#}");
     let dedicated = ["onesided", "--seconds", "0.05", "--mode", "dedicated"];
     let out = doorbell().args(dedicated).output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
