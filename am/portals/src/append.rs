@@ -285,6 +285,13 @@ impl Iface {
         }
     }
 
+    /// An entry will be taken off its list by a trigger.
+    pub(crate) fn will_leave(&mut self, handle: u32) {
+        if let Some(slot) = self.entries.get_mut(handle) {
+            slot.leaves = true;
+        }
+    }
+
     /// The entry with this handle, which can be unlinked now.
     pub(crate) fn may_unlink(&self, handle: u32) -> Result<(u32, &EntrySlot), NiError> {
         let found = self.entries.find(handle);

@@ -157,6 +157,16 @@ impl Core {
         }
     }
 
+    /// Forgets all that waits for the rails: they are another process's.
+    #[cold]
+    pub(crate) fn drop_work(&mut self) {
+        self.outbox = Outbox::default();
+        self.work.clear();
+        self.pulls.withdrawals.clear();
+        self.placing = Placing::default();
+        self.fired = false;
+    }
+
     /// Whether anything waits that [`Core::pump`] could do.
     #[inline(always)]
     pub(crate) fn is_restless(&self) -> bool {

@@ -34,6 +34,9 @@ pub(crate) struct EntrySlot {
     pub(crate) meeting: u32,
     /// LINK was deferred, and comes when `meeting` is zero, even if the entry is used up meanwhile.
     pub(crate) owes_link: bool,
+    /// A trigger will take it off its list, at a moment that nobody can be asked at: its memory is given to no
+    /// peer.
+    pub(crate) leaves: bool,
     pub(crate) memory: Memory,
     pub(crate) length: u64,
     pub(crate) user_ptr: u64,
@@ -71,6 +74,7 @@ impl EntrySlot {
             headers: 0,
             meeting: 0,
             owes_link: false,
+            leaves: false,
             length: entry.memory.len() as u64,
             memory: entry.memory,
             user_ptr,

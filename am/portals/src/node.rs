@@ -205,6 +205,7 @@ impl<M: Message> Node<M> {
             .nis
             .iter_mut()
             .for_each(|ni| std::mem::forget(ni.take()));
+        self.core.drop_work();
         self.link.disown();
     }
 

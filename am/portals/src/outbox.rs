@@ -6,7 +6,12 @@ use std::collections::HashMap;
 use doorbell_fabric::message::{Body, Message, Refused};
 
 use crate::link::{Link, PeerId};
+use crate::placed::ROOMS;
 use crate::wire::{Head, WINDOW};
+
+/// Answers of a peer that are held at most: one for each of its operations, and what is said about the memory
+/// that it places puts in.
+const MOST: u32 = WINDOW + 3 * ROOMS as u32;
 
 #[derive(Debug)]
 struct Answer {
@@ -78,7 +83,7 @@ impl Outbox {
                 length => Body::Bytes(&self.bytes[start..start + length]),
             };
             if let Some(held) = self.held.get_mut(&answer.peer) {
-                if *held >= WINDOW {
+                if *held >= MOST {
                     dropped += 1;
                     continue;
                 }

@@ -51,7 +51,7 @@ pub(crate) const CELL_BODY: u64 = 8;
 /// Longer puts are moved by both ends' processors together, which takes less time.
 const MOST: u64 = 256 << 10;
 /// Rooms that one peer has of us, and that we keep of one peer.
-const ROOMS: usize = 4;
+pub(crate) const ROOMS: usize = 4;
 /// Entries of an interface among which it is looked for others that could take a put first.
 const SEARCHED: u32 = 1024;
 /// Puts that could have been placed before a peer is offered that, the first time; and how often this is
@@ -160,9 +160,12 @@ pub(crate) struct Given {
     /// The handle of the counting event; zero where nothing is counted, or its interface has ended.
     ct: u32,
     way: u16,
-    key: RemoteKey,
-    /// A put was placed since another entry wanted its place.
+    remote: Remote,
+    /// A put was placed since another entry wanted its place. Of memory whose puts are not counted, this is
+    /// not known: it has its turn.
     is_used: bool,
+    /// The peer was told of it again, and has placed nothing since that we know of.
+    is_told_again: bool,
     /// It is taken back: heads that are under way count still.
     is_closing: bool,
     /// A write that had begun before is still under way.
@@ -189,6 +192,11 @@ impl Given {
 
     fn is_done(&self) -> bool {
         self.is_over && !self.is_written
+    }
+
+    /// Whether nothing of it is under way any more: neither bytes, nor heads that would be counted.
+    fn is_quiet(&self) -> bool {
+        !self.is_written && (self.is_over || self.ct == 0)
     }
 }
 
@@ -237,7 +245,7 @@ impl Placing {
     #[inline(always)]
     fn find(&mut self, peer: PeerId, number: u16, key: u64) -> Option<&mut Given> {
         let given = self.given.get_mut(usize::from(number))?.as_mut()?;
-        (given.of.peer == peer && given.key.0 == key).then_some(given)
+        (given.of.peer == peer && given.remote.key.get() == key).then_some(given)
     }
 
     /// A free number; `None` where there is none.
@@ -280,7 +288,8 @@ impl Core {
         let (peer, at, remote) = self.room_for(link, kind, &put.target, length)?;
         let known = self.peers.get_mut(peer)?;
         let room = known.rooms[at];
-        if room.counts && !link.room(peer) {
+        // An acknowledgement of ours would be there before the count.
+        if room.counts && (put.ack != AckReq::None || !link.room(peer)) {
             return None;
         }
         let ni = self.nis.get_mut(kind.number() as usize)?.as_deref_mut()?;
@@ -299,7 +308,8 @@ impl Core {
                 first_word(kind::PLACED, 0, room.number),
                 room.remote.key.get().to_le(),
             ];
-            // The bytes are there, so the head waits where there is no room.
+            // The bytes are there, so the head waits where there is no room. It is refused where the peer is
+            // lost; then the put fails as any other to it.
             let sent = link.send_here(peer, head.as_mut_bytes(), Body::Empty, true);
             if sent.is_err() {
                 return None;
@@ -475,7 +485,7 @@ impl Core {
             return self.drops.count(Drop::Unknown);
         };
         known.offers.count();
-        given.is_used = true;
+        (given.is_used, given.is_told_again) = (true, false);
         let kind = usize::from(given.of.ni);
         let Some(ni) = self.nis[kind].as_deref_mut().filter(|_| given.ct != 0) else {
             return;
@@ -550,63 +560,58 @@ impl Core {
             of: *wanted,
             ct,
             way,
-            key: RemoteKey(remote.key.get()),
+            remote,
             is_used: true,
+            is_told_again: false,
             is_closing: false,
             is_written: false,
             is_over: false,
         });
-        self.tell_room(number, &remote);
+        self.tell_room(number);
     }
 
-    /// A peer has this memory, and has not placed its puts: it may have missed the way, which may be there
-    /// again, or is over.
+    /// A peer has this memory, and has not placed its puts: they had to wait for others, or the way was missing
+    /// for a moment. It is told again, once; where nothing comes of that, the memory is taken back, for the
+    /// rail may have revoked its key with a path that broke.
     fn give_again<M: Message>(&mut self, link: &mut Link<M>, number: usize) {
-        let Some(given) = &self.placing.given[number] else {
+        let Some(given) = &mut self.placing.given[number] else {
             return;
         };
         if given.is_closing {
             return;
         }
-        let (key, length) = (given.key, self.memory_of(&given.of).map(RegionSlice::len));
-        match link
-            .is_usable(given.of.peer, given.way)
-            .then_some(length)
-            .flatten()
-        {
-            Some(length) => {
-                let address = self.memory_of(&given.of).map_or(0, RegionSlice::address);
-                let remote = Remote {
-                    key: key.0.into(),
-                    address: (address as u64).into(),
-                    length: (length as u64).into(),
-                };
-                self.tell_room(number as u16, &remote);
-            }
-            None => _ = self.take_back(link, |given| given.key == key),
+        let was_told = std::mem::replace(&mut given.is_told_again, true);
+        if !was_told && link.is_usable(given.of.peer, given.way) {
+            return self.tell_room(number as u16);
         }
+        let key = given.remote.key;
+        self.take_back(link, |given| given.remote.key == key);
     }
 
     /// A peer has as much memory as it may: what it has made no use of since this was last called is taken
     /// back, so that there is a place once it has said that it is closed.
     fn make_place<M: Message>(&mut self, link: &mut Link<M>, peer: PeerId) {
         let mut unused = None;
-        for given in self.placing.given.iter_mut().flatten() {
-            if given.of.peer == peer && !given.is_closing && !std::mem::take(&mut given.is_used) {
-                unused = Some(given.key);
+        let of_peer = |given: &&mut Given| given.of.peer == peer;
+        for given in self.placing.given.iter_mut().flatten().filter(of_peer) {
+            if given.is_closing {
+                return;
+            }
+            if !std::mem::take(&mut given.is_used) {
+                unused = Some(given.remote.key);
             }
         }
         if let Some(key) = unused {
-            self.take_back(link, |given| given.key == key);
+            self.take_back(link, |given| given.remote.key == key);
         }
     }
 
     /// Tells a peer which puts it may place, and where.
-    fn tell_room(&mut self, number: u16, remote: &Remote) {
+    fn tell_room(&mut self, number: u16) {
         let Some(given) = &self.placing.given[usize::from(number)] else {
             return;
         };
-        let of = given.of;
+        let (of, remote) = (given.of, given.remote);
         let numbers = u64::from(given.way) | u64::from(number) << 16;
         let counts = u64::from(given.ct != 0) << 32;
         let slot = self.nis[usize::from(of.ni)]
@@ -645,7 +650,9 @@ impl Core {
             .filter(|ni| ni.users != 0)?;
         let table = ni.table(u32::from(wanted.pt))?;
         let (index, slot) = ni.entries.find(wanted.entry)?;
-        let may = slot.standing == Standing::Linked
+        let may = ni.kind.logical
+            && slot.standing == Standing::Linked
+            && !slot.leaves
             && slot.list == List::Priority
             && slot.pt == u32::from(wanted.pt)
             && table.enabled
@@ -659,7 +666,8 @@ impl Core {
         Some((memory.clone(), if counts { slot.ct } else { 0 }))
     }
 
-    /// Takes memory back that peers place puts in. Whether all of it is quiet: nothing writes there any more.
+    /// Takes memory back that peers place puts in. Whether all of it is quiet: nothing writes there any more,
+    /// and every put that was placed there is counted.
     pub(crate) fn take_back<M: Message>(
         &mut self,
         link: &mut Link<M>,
@@ -671,15 +679,16 @@ impl Core {
                 continue;
             };
             let peer = given.of.peer;
-            if !std::mem::replace(&mut given.is_closing, true) && !given.is_over {
-                let head = Head::new(kind::TAKEN_BACK, 0, number).word(given.key.0);
+            let is_new = !std::mem::replace(&mut given.is_closing, true);
+            if is_new && !given.is_over {
+                let head = Head::new(kind::TAKEN_BACK, 0, number).word(given.remote.key.get());
                 self.outbox.push(peer, head, &[]);
-            } else if !given.is_written {
-                done |= given.is_over;
-                continue;
             }
-            given.is_written = !link.end_placing(peer, given.way, given.key);
-            quiet &= !given.is_written;
+            if is_new || given.is_written {
+                let key = RemoteKey(given.remote.key.get());
+                given.is_written = !link.end_placing(peer, given.way, key);
+            }
+            quiet &= given.is_quiet();
             done = true;
         }
         if done {

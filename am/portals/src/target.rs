@@ -229,10 +229,9 @@ impl Core {
             return;
         };
         let (table, slot) = (ni.table(event.pt_index), ni.entries.at(taken.entry));
-        // What counts gets has to see them.
-        let is_seen = |slot: &EntrySlot| {
-            request.event.kind == EventKind::Get && slot.options.has(EntryOptions::EVENT_CT_COMM)
-        };
+        // What counts gets has to see them, and counts a put before it acknowledges it.
+        let is_answered = request.event.kind == EventKind::Get || request.ack != AckReq::None as u8;
+        let is_seen = |slot: &EntrySlot| is_answered && slot.options.has(EntryOptions::EVENT_CT_COMM);
         let quiet = table
             .zip(slot)
             .is_some_and(|(table, slot)| posts_nothing(slot, table.eq) && !is_seen(slot));

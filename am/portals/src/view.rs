@@ -144,7 +144,8 @@ macro_rules! interface {
                 let kind = self.kind;
                 let index = self.node.core.pt_alloc(kind, options, eq, index)?;
                 if options.has(PtOptions::FLOWCTRL) {
-                    // Its queue may disable other entries of the table, too, from here on.
+                    // Its queue may disable other entries of the table, too, from here on: what is being written
+                    // was begun before.
                     self.node.take_back(|given| given.is_of_table(kind, None));
                 }
                 Ok(index)
@@ -295,8 +296,14 @@ macro_rules! interface {
                 threshold: u64,
                 what: Triggered,
             ) -> Result<Option<EntryHandle>, NiError> {
-                let entry = self.node.core.trigger(self.kind, ct, threshold, what)?;
-                self.node.settle(self.kind);
+                let kind = self.kind;
+                if let Triggered::Unlink(entry) = what {
+                    self.node.core.ready(kind)?.will_leave(entry.0);
+                    // Heads that are under way when it fires count still.
+                    self.node.take_back(|given| given.is_of_entry(kind, entry.0));
+                }
+                let entry = self.node.core.trigger(kind, ct, threshold, what)?;
+                self.node.settle(kind);
                 Ok(entry.map(EntryHandle))
             }
 

@@ -41,7 +41,7 @@
 //! | FRAG 20 | | puller's op, offset | the bytes |
 //! | FIN 21 | | owner's op | |
 //! | GONE 22 | | puller's op | |
-//! | ROOM 23 | table index | match bits and those ignored; key, address and length of exposed memory; the path over which, its number, and whether puts count | |
+//! | ROOM 23 | table index | match bits and those ignored; key, address and length of exposed memory; and in one word the path over which (16 bits), its number (16), whether puts are counted (bit 32) and whether gets may read it (33) | |
 //! | TAKEN_BACK 24 | the memory's number | its key | |
 //! | CLOSED 25 | the memory's number | its key | |
 //!

@@ -9,13 +9,12 @@
 //! ```
 //!
 //! A read is checked when it is over: if the lease still stands, it was right. A write cannot be taken back,
-//! so a check after it would come too late. Instead the
-//! writer announces the key in its own lease object, where the owner can read it, and then looks at the
-//! lease; the owner withdraws the lease, and then looks at the announcement. Both orders are sequentially
-//! consistent, so at least one of the two sees the other: either the writer finds no lease, and writes
-//! nothing, or the owner finds the announcement, and the memory is not quiet before the writer has ended it
-//! or its process has ended. No process waits: a writer that is stopped in the middle keeps the memory from
-//! being quiet, and does nothing else.
+//! so a check after it would come too late. Instead the writer announces the key in its own lease object,
+//! where the owner can read it, and then looks at the lease; the owner withdraws the lease, and then looks at
+//! the announcement. Both orders are sequentially consistent, so at least one of the two sees the other:
+//! either the writer finds no lease, and writes nothing, or the owner finds the announcement, and the memory
+//! is not quiet before the writer has ended it or its process has ended. No process waits: a writer that is
+//! stopped in the middle keeps the memory from being quiet, and does nothing else.
 //!
 //! All bytes have to lie in the lease, and in the object that the writer has mapped and checked.
 
@@ -72,8 +71,8 @@ impl Rooms {
         done
     }
 
-    /// Reads memory that is leased to us so. A lease that still stands when the bytes
-    /// have been read has stood meanwhile: keys do not come again.
+    /// Reads memory that is leased to us so. A lease that still stands when the bytes have been read has stood
+    /// meanwhile: keys do not come again.
     pub(crate) fn fetch(
         &mut self,
         (leases, pid): (&Foreign, i32),

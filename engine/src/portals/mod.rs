@@ -130,14 +130,25 @@ impl Portals {
         self.node.init(kind, desired)
     }
 
-    /// Undoes one initialisation of an interface; the last one frees everything that the interface holds.
+    /// Undoes one initialisation of an interface; the last one frees everything that the interface holds, and
+    /// returns when no memory of this process is being read into or written by a peer any more.
     ///
     /// # Errors
-    /// [`Error::Interface`] for an interface that was not initialised.
+    /// [`Error::Interface`] for an interface that was not initialised; [`Error::Timeout`] when a peer was
+    /// stopped in the middle of a write: the interface has ended, and its memory may still change.
     pub fn fini(&mut self, kind: Kind) -> Result<(), Error> {
         self.parts.waiter.here()?;
         let ended = self.node.node.ni_fini(kind);
-        ended.map_err(refused("the end of an interface"))
+        ended.map_err(refused("the end of an interface"))?;
+        if !self.node.node.is_writing() {
+            return Ok(());
+        }
+        let what = Awaited::Interface {
+            what: "the end of writes into its memory",
+        };
+        let limit = self.parts.waiter.limit;
+        let is_over = |node: &mut PortalsNode| (!node.node.is_writing()).then_some(());
+        self.parts.waiter.wait(&mut *self.node, limit, what, is_over)
     }
 
     /// An interface of this process, for calls that do not wait. If it was not initialised, they fail with

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use doorbell::fabric::memory::Region;
 use doorbell::fabric::message::Landing;
 use doorbell::fabric::ni::{
-    AckReq, CtHandle, Entry, EntryOptions, EqGet, EqHandle, EventKind, Kind, List, Md, MdHandle, MdOptions,
-    Memory, Ni as _, NiFail, Piece, Process, PtOptions, Put, Target,
+    AckReq, CtHandle, Entry, EntryHandle, EntryOptions, EqGet, EqHandle, EventKind, Kind, List, Md, MdHandle,
+    MdOptions, Memory, Ni as _, NiError, NiFail, Piece, Process, PtOptions, Put, Target,
 };
 use doorbell::sim::{SimConfig, SimNet};
 use doorbell::{Builder, Config, Portals, local_portals, simulated_portals};
@@ -327,6 +327,19 @@ fn counted(region: &Region, options: EntryOptions, count: CtHandle) -> Entry {
     Entry::open(Memory::One(Landing::Region(region.whole())), options).counted(count)
 }
 
+/// Unlinks an entry, once the other rank has said that it writes there no more.
+fn unlink(near: &mut Portals, far: &mut Portals, entry: EntryHandle) {
+    loop {
+        let unlinked = far.ni(KIND).unlink(entry);
+        if unlinked == Ok(()) {
+            return;
+        }
+        assert_eq!(unlinked, Err(NiError::InUse));
+        far.progress();
+        near.progress();
+    }
+}
+
 /// Closes both, each in a thread of its own.
 fn leave(jobs: [Portals; 2]) {
     thread::scope(|s| {
@@ -401,7 +414,7 @@ fn expected_puts_take_the_short_path_and_others_the_long_one() {
     // An unlinked entry takes nothing more: the next one does.
     let other = Region::new(16).unwrap();
     append(&mut far, &other, 7);
-    far.ask(KIND, |ni| ni.unlink(first)).unwrap();
+    unlink(&mut near, &mut far, first);
     for _ in 0..3 {
         number = send(&mut near, 8, 7, 0, 0);
         wait(&mut far, number);
@@ -588,10 +601,11 @@ fn puts_are_placed_in_memory_that_the_other_rank_lets_us_write() {
         sent += 1;
         assert_eq!(far.wait_count(KIND, arrived, sent).unwrap().success, sent);
     }
-    // It was placed, and its entry is unlinked before the head is looked at: it counts. The next one finds
-    // no entry.
+    // It was placed, and its entry is not unlinked before it is counted. The next one finds no entry.
     send(&mut near, 7, 1024, 0);
-    far.ask(KIND, |ni| ni.unlink(entry)).unwrap();
+    assert_eq!(far.ni(KIND).unlink(entry), Err(NiError::InUse));
+    unlink(&mut near, &mut far, entry);
+    assert_eq!(far.ni(KIND).ct_get(arrived).unwrap().success, sent + 1);
     room.write(0, &[9; 1024]);
     send(&mut near, 8, 1024, 0);
     for _ in 0..100 {

@@ -110,7 +110,8 @@ pub trait Ni {
     fn pt_enable(&mut self, index: u32) -> Result<(), NiError>;
 
     /// Disables the entry: new requests fail with [`NiFail::PtDisabled`]. Returns whether those in progress
-    /// are over; until they are, call it again after a poll.
+    /// are over, puts included that a peer has written by itself and that are still to be counted; until they
+    /// are, call it again after a poll.
     ///
     /// # Errors
     /// [`NiError::ArgInvalid`].
@@ -205,8 +206,9 @@ pub trait Ni {
     /// Takes an entry off its list.
     ///
     /// # Errors
-    /// [`NiError::InUse`] while operations or unexpected headers refer to it; [`NiError::ArgInvalid`] when it
-    /// is gone.
+    /// [`NiError::InUse`] while operations or unexpected headers refer to it, or a peer that wrote its memory
+    /// by itself has not said yet that it was the last time: nobody writes there any more, but puts may be
+    /// still to be counted. Call it again after a poll. [`NiError::ArgInvalid`] when it is gone.
     fn unlink(&mut self, entry: EntryHandle) -> Result<(), NiError>;
 
     /// Searches the unexpected headers. Ends by an event of the table entry's queue, which carries

@@ -185,7 +185,9 @@ fn table(report: &Report) -> String {
         "times from the call to its end at the other rank, of messages a full round trip; medians of turns\n",
     );
     if report.layer == OnesidedLayer::Am.name() {
-        text.push_str("a message is a request and its reply; a long one is in the segment before its handler runs\n");
+        text.push_str(
+            "a message is a request and its reply; a long one is in the segment before its handler runs\n",
+        );
     }
     text
 }

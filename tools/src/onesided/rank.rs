@@ -54,15 +54,22 @@ pub(super) fn measure<O: Operations>(leader: &mut O, args: &OnesidedRankArgs) ->
         })?;
         Ok::<_, ToolError>(taken)
     };
-    let short = half(O::OPERATIONS.len(), SHORT, &mut |operation| leader.short_turn(operation))?;
+    let short = half(O::OPERATIONS.len(), SHORT, &mut |operation| {
+        leader.short_turn(operation)
+    })?;
     let pieces = TIMES * TOGETHER as u64;
-    let long = half(O::MOVES.len(), pieces, &mut |operation| leader.long_turn(operation))?;
-    let latency = O::OPERATIONS.iter().zip(&short).map(|(operation, turns)| Latency {
-        operation: (*operation).to_owned(),
-        bytes: 8,
-        round_trip_ns: turns.median(),
-        of_message: turns.of(&short[0]),
-    });
+    let long = half(O::MOVES.len(), pieces, &mut |operation| {
+        leader.long_turn(operation)
+    })?;
+    let latency = O::OPERATIONS
+        .iter()
+        .zip(&short)
+        .map(|(operation, turns)| Latency {
+            operation: (*operation).to_owned(),
+            bytes: 8,
+            round_trip_ns: turns.median(),
+            of_message: turns.of(&short[0]),
+        });
     let bandwidth = O::MOVES
         .iter()
         .zip(&long)

@@ -25,7 +25,16 @@ fn every_operation_has_a_figure_and_a_rail_that_is_not_there_a_reason() {
         assert_eq!((count("latency"), count("bandwidth")), figures, "{rail:#}");
     }
     assert!(rails[1]["diagnosis"].as_str().unwrap().contains("nosuch0"));
-    let words = ["onesided", "--layer", "am", "--json", "--seconds", "0.1", "--size", "64Ki"];
+    let words = [
+        "onesided",
+        "--layer",
+        "am",
+        "--json",
+        "--seconds",
+        "0.1",
+        "--size",
+        "64Ki",
+    ];
     let out = doorbell().args(words).output().unwrap();
     let report: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert!(schema.is_valid(&report), "{report:#}");

@@ -222,17 +222,18 @@ fn an_entry_that_is_unlinked_is_written_no_more_and_what_was_placed_counts() {
     pair.put(3, 0, 64);
     // It was placed, and the entry leaves its list before the head has come.
     let entry = pair.entry;
-    pair.world.ni(1).unlink(entry).unwrap();
+    assert_eq!(pair.world.ni(1).unlink(entry), Err(NiError::InUse));
     let (counted, dropped) = (pair.counted(), pair.dropped());
     pair.region.write(0, &[9; 64]);
-    // Nobody has told the initiator yet: it finds out when it places.
+    // Nobody has told the initiator yet: it finds out when it places, and the entry takes it as any other.
     assert!(!pair.is_there_before_it_arrives(4, 0, 64));
     pair.world.settle();
-    assert_eq!(
-        (pair.counted(), pair.dropped()),
-        (counted + 1, dropped + 1),
-        "the placed one counts, and the other finds no entry"
-    );
+    assert_eq!((pair.counted(), pair.content(0, 64)), (counted + 2, vec![4; 64]));
+    assert_eq!(pair.world.ni(1).unlink(entry), Ok(()));
+    pair.region.write(0, &[9; 64]);
+    pair.put(5, 0, 64);
+    pair.world.settle();
+    assert_eq!((pair.counted(), pair.dropped()), (counted + 2, dropped + 1));
     assert!(
         pair.world.nodes[1].core.placing.is_empty(),
         "both ends have closed it"
@@ -262,8 +263,7 @@ fn an_entry_that_is_unlinked_is_written_no_more_and_what_was_placed_counts() {
     assert_eq!(pair.drops(), 0);
 }
 
-/// Heads that are under way when their entry is exchanged are counted where the entry counted, and nowhere
-/// else.
+/// An entry is not exchanged for another before every put that was placed in it is counted.
 #[test]
 fn heads_under_way_count_for_the_entry_that_was_written() {
     let mut pair = Pair::new();
@@ -277,17 +277,18 @@ fn heads_under_way_count_for_the_entry_that_was_written() {
     let mut ni = pair.world.ni(1);
     let ct = ni.ct_alloc().unwrap();
     ni.append(PT, silent(&other, ct), List::Priority, 0).unwrap();
-    ni.unlink(entry).unwrap();
+    assert_eq!(ni.unlink(entry), Err(NiError::InUse));
     pair.world.settle();
     let of_other = pair.world.ni(1).ct_get(ct).unwrap().success;
     assert_eq!((pair.counted(), of_other), (before + 3, 0));
+    assert_eq!(pair.world.ni(1).unlink(entry), Ok(()));
     // A count that is freed takes its late heads with it.
     let mut pair = Pair::new();
     pair.begin_placing();
     assert!(pair.is_there_before_it_arrives(3, 0, 64));
     let (entry, ct) = (pair.entry, pair.ct);
     let mut ni = pair.world.ni(1);
-    ni.unlink(entry).unwrap();
+    assert_eq!(ni.unlink(entry), Err(NiError::InUse));
     ni.ct_free(ct).unwrap();
     let fresh = ni.ct_alloc().unwrap();
     pair.world.settle();
@@ -295,23 +296,60 @@ fn heads_under_way_count_for_the_entry_that_was_written() {
     assert!(pair.world.nodes[1].core.placing.is_empty());
 }
 
+/// A trigger that will unlink an entry cannot ask anybody when it fires: the memory is taken back when it is
+/// set, and given to nobody afterwards.
 #[test]
-fn an_unlink_that_is_refused_takes_nothing_back() {
+fn an_entry_that_a_trigger_unlinks_is_not_written_by_peers() {
     let mut pair = Pair::new();
     pair.begin_placing();
-    // A long put is read: its entry is in use meanwhile.
-    let acked = Put {
-        ack: AckReq::Full,
-        ..put(pair.md, 8192, pair.world.target(1, PT, 0, 0))
-    };
-    pair.world.nodes[0].core.placing.has_rooms = false;
-    pair.world.ni(0).put(&acked).unwrap();
-    pair.world.nodes[1].poll(16);
-    let entry = pair.entry;
-    if pair.world.ni(1).unlink(entry) == Err(NiError::InUse) {
-        pair.world.nodes[0].core.placing.has_rooms = true;
-        assert!(pair.is_there_before_it_arrives(5, 0, 1024));
+    let (entry, ct) = (pair.entry, pair.ct);
+    let at = pair.counted() + 12;
+    pair.world
+        .ni(1)
+        .trigger(ct, at, Triggered::Unlink(entry))
+        .unwrap();
+    for value in 20..32 {
+        assert!(!pair.is_there_before_it_arrives(value, 0, 64));
+        pair.world.settle();
     }
+    assert!(pair.world.nodes[1].core.placing.is_empty());
+    let (counted, dropped) = (pair.counted(), pair.dropped());
+    assert_eq!(counted, at);
+    pair.put(40, 0, 64);
+    pair.world.settle();
+    assert_eq!((pair.counted(), pair.dropped()), (counted, dropped + 1));
+    assert_eq!(pair.content(0, 64), vec![31; 64]);
+}
+
+#[test]
+fn an_unlink_that_is_refused_for_another_reason_takes_nothing_back() {
+    let mut pair = Pair::new();
+    pair.begin_placing();
+    // A long put is read by the target: its entry is in use meanwhile.
+    let length = 1 << 20;
+    let source = Region::new(length).unwrap();
+    let eq = pair.world.ni(0).eq_alloc(8).unwrap();
+    let md = Md {
+        memory: whole(&source),
+        eq: Some(eq),
+        ..Md::default()
+    };
+    let md = pair.world.ni(0).md_bind(md).unwrap();
+    let read = put(md, length as u64, pair.world.target(1, PT, 0, 0));
+    pair.world.ni(0).put(&read).unwrap();
+    let entry = pair.entry;
+    let is_in_use = (0..100).any(|_| {
+        pair.world.net.advance_to_next_event();
+        pair.world.nodes[1].poll(1);
+        let ni = pair.world.nodes[1].core.ready(Kind::MATCHING_LOGICAL).unwrap();
+        ni.may_unlink(entry.0).map(drop) == Err(NiError::InUse)
+    });
+    assert!(is_in_use);
+    assert_eq!(pair.world.ni(1).unlink(entry), Err(NiError::InUse));
+    assert!(
+        pair.is_there_before_it_arrives(5, 0, 1024),
+        "it is written all the same"
+    );
     pair.world.settle();
 }
 
@@ -511,6 +549,14 @@ fn flow_control_that_comes_later_takes_memory_back() {
 fn a_disabled_table_entry_is_written_no_more() {
     let mut pair = Pair::new();
     pair.begin_placing();
+    pair.put(3, 0, 64);
+    assert_eq!(
+        pair.world.ni(1).pt_disable(PT),
+        Ok(false),
+        "one is still to be counted"
+    );
+    pair.world.settle();
+    assert_eq!(pair.counted(), pair.sent);
     assert_eq!(pair.world.ni(1).pt_disable(PT), Ok(true));
     pair.region.write(0, &[9; 64]);
     let counted = pair.counted();
@@ -570,6 +616,8 @@ fn a_peer_that_is_lost_keeps_nothing() {
     pair.world.nodes[1].ended(name(0), doorbell_fabric::event::DownReason::Died);
     pair.world.settle();
     assert!(pair.world.nodes[1].core.placing.is_empty() && !pair.world.nodes[1].is_writing());
+    let rail = pair.world.nodes[1].rails().next().unwrap().1;
+    assert_eq!(rail.exposed(), 0, "its rail keeps nothing either");
     let entry = pair.entry;
     assert_eq!(pair.world.ni(1).unlink(entry), Ok(()));
 }
