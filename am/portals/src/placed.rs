@@ -46,8 +46,9 @@ use crate::memory::InitiatorEvent;
 use crate::short::takes_puts;
 use crate::wire::{Head, Words, first_word, flag, kind};
 
-/// Bytes of a put that travel in one cell with its head: placing them would cost a line more.
-pub(crate) const CELL_BODY: u64 = 8;
+/// Bytes of a put that travel in the cells of a lane, with its head: where a put is to be counted, placing them
+/// takes as long, or longer between near cores.
+pub(crate) const SHORT_BODY: u64 = 120;
 /// Longer puts are moved by both ends' processors together, which takes less time.
 const MOST: u64 = 256 << 10;
 /// Rooms that one peer has of us, and that we keep of one peer.

@@ -23,7 +23,7 @@ use crate::iface::{counted, posts};
 use crate::link::{First, Link, PeerId};
 use crate::memory::InitiatorEvent;
 use crate::peers::{NONE, ReceivedPut, Remembered};
-use crate::placed::{CELL_BODY, Wanted};
+use crate::placed::{SHORT_BODY, Wanted};
 use crate::wire::{Words, first_word, flag, kind, put_name};
 
 /// Bytes of a message that travel in one cell of a lane over shm: a second line takes as long again.
@@ -188,7 +188,7 @@ impl Core {
         put: &Put,
     ) -> Result<(), NiError> {
         if self.placing.has_rooms
-            && (put.length > CELL_BODY || put.ack != AckReq::None)
+            && (put.length > SHORT_BODY || put.ack != AckReq::None)
             && let Some(sent) = self.placed_put(link, kind, put)
         {
             return sent;
@@ -392,7 +392,7 @@ impl Core {
                 !options.has(EntryOptions::EVENT_FLOWCTRL_DISABLE),
             );
         }
-        let wanted = (quiet && mlength > CELL_BODY).then(|| Wanted {
+        let wanted = (quiet && mlength > SHORT_BODY).then(|| Wanted {
             peer,
             ni: number as u8,
             pt: first.short.get(),

@@ -85,11 +85,11 @@ impl Pair {
     /// Puts until they are placed.
     fn begin_placing(&mut self) {
         for _ in 0..8 {
-            self.put(1, 0, 64);
+            self.put(1, 0, 128);
             self.world.settle();
         }
         assert_eq!(self.counted(), self.sent);
-        assert!(self.is_there_before_it_arrives(2, 0, 64));
+        assert!(self.is_there_before_it_arrives(2, 0, 128));
         self.world.settle();
     }
 
@@ -123,7 +123,7 @@ fn puts_are_placed_after_some_wherever_they_go_and_each_is_counted() {
     }) {
         let mut pair = Pair::of(kind);
         pair.begin_placing();
-        let puts = [(0, 9), (100, 64), (1000, 1024), (8000, 192), (0, 8192), (1, 8191)];
+        let puts = [(0, 121), (100, 128), (1000, 1024), (8000, 192), (0, 8192), (1, 8191)];
         for (number, (at, length)) in puts.into_iter().enumerate() {
             let value = 10 + number as u8;
             assert!(
@@ -134,9 +134,10 @@ fn puts_are_placed_after_some_wherever_they_go_and_each_is_counted() {
             pair.world.settle();
             assert_eq!(pair.counted(), pair.sent);
         }
-        // What fits a cell travels in it, and what does not fit the entry is cut off by the target.
+        // What is short travels in cells, and what does not fit the entry is cut off by the target.
+        assert!(!pair.is_there_before_it_arrives(49, 0, 120));
         assert!(!pair.is_there_before_it_arrives(50, 0, 8));
-        assert!(!pair.is_there_before_it_arrives(51, 8190, 64));
+        assert!(!pair.is_there_before_it_arrives(51, 8190, 128));
         pair.world.settle();
         assert_eq!(pair.counted(), pair.sent);
         assert_eq!(
@@ -152,11 +153,11 @@ fn small_puts_are_placed_only_when_everything_before_was_taken() {
     let mut pair = Pair::new();
     pair.begin_placing();
     // Those that were placed, and are not counted yet, are no obstacle.
-    assert!(pair.is_there_before_it_arrives(3, 0, 64));
-    assert!(pair.is_there_before_it_arrives(4, 0, 64));
+    assert!(pair.is_there_before_it_arrives(3, 0, 128));
+    assert!(pair.is_there_before_it_arrives(4, 0, 128));
     // One that goes through the lane is: it would undo those that are placed behind it.
     pair.put(5, 0, 8);
-    assert!(!pair.is_there_before_it_arrives(6, 0, 64));
+    assert!(!pair.is_there_before_it_arrives(6, 0, 128));
     assert!(!pair.is_there_before_it_arrives(7, 0, 512));
     pair.world.settle();
     assert_eq!(pair.content(0, 512), vec![7; 512]);
@@ -166,7 +167,7 @@ fn small_puts_are_placed_only_when_everything_before_was_taken() {
     // Once the peer has taken that one, they are placed again.
     pair.world.settle();
     assert_eq!(pair.counted(), pair.sent);
-    assert!(pair.is_there_before_it_arrives(11, 0, 64));
+    assert!(pair.is_there_before_it_arrives(11, 0, 128));
     pair.world.settle();
     assert_eq!(pair.counted(), pair.sent);
 }
@@ -185,7 +186,7 @@ fn both_ranks_place_small_puts_to_and_fro() {
         let ct = ni.ct_alloc().unwrap();
         ni.pt_alloc(PtOptions::NONE, None, Some(PT)).unwrap();
         ni.append(PT, silent(region, ct), List::Priority, 0).unwrap();
-        let source = Region::new(64).unwrap();
+        let source = Region::new(128).unwrap();
         let md = Md {
             memory: whole(&source),
             ..Md::default()
@@ -196,16 +197,16 @@ fn both_ranks_place_small_puts_to_and_fro() {
     for exchange in 0..20u8 {
         for rank in 0..2 {
             let (_, md, source) = &handles[rank];
-            source.write(0, &[exchange + 1; 64]);
+            source.write(0, &[exchange + 1; 128]);
             let put = Put {
                 ack: AckReq::None,
                 hdr_data: 0,
-                ..put(*md, 64, world.target(1 - rank, PT, 0, 0))
+                ..put(*md, 128, world.target(1 - rank, PT, 0, 0))
             };
             world.ni(rank).put(&put).unwrap();
-            let mut found = [0; 64];
+            let mut found = [0; 128];
             regions[1 - rank].read(0, &mut found);
-            placed += u32::from(found == [exchange + 1; 64]);
+            placed += u32::from(found == [exchange + 1; 128]);
             world.settle();
             let (ct, ..) = handles[1 - rank];
             let count = world.ni(1 - rank).ct_get(ct).unwrap().success;
@@ -219,30 +220,30 @@ fn both_ranks_place_small_puts_to_and_fro() {
 fn an_entry_that_is_unlinked_is_written_no_more_and_what_was_placed_counts() {
     let mut pair = Pair::new();
     pair.begin_placing();
-    pair.put(3, 0, 64);
+    pair.put(3, 0, 128);
     // It was placed, and the entry leaves its list before the head has come.
     let entry = pair.entry;
     assert_eq!(pair.world.ni(1).unlink(entry), Err(NiError::InUse));
     let (counted, dropped) = (pair.counted(), pair.dropped());
-    pair.region.write(0, &[9; 64]);
+    pair.region.write(0, &[9; 128]);
     // Nobody has told the initiator yet: it finds out when it places, and the entry takes it as any other.
-    assert!(!pair.is_there_before_it_arrives(4, 0, 64));
+    assert!(!pair.is_there_before_it_arrives(4, 0, 128));
     pair.world.settle();
-    assert_eq!((pair.counted(), pair.content(0, 64)), (counted + 2, vec![4; 64]));
+    assert_eq!((pair.counted(), pair.content(0, 128)), (counted + 2, vec![4; 128]));
     assert_eq!(pair.world.ni(1).unlink(entry), Ok(()));
-    pair.region.write(0, &[9; 64]);
-    pair.put(5, 0, 64);
+    pair.region.write(0, &[9; 128]);
+    pair.put(5, 0, 128);
     pair.world.settle();
     assert_eq!((pair.counted(), pair.dropped()), (counted + 2, dropped + 1));
     assert!(
         pair.world.nodes[1].core.placing.is_empty(),
         "both ends have closed it"
     );
-    for length in [64, 1024] {
+    for length in [128, 1024] {
         assert!(!pair.is_there_before_it_arrives(4, 0, length));
         pair.world.settle();
     }
-    assert_eq!(pair.content(0, 64), vec![9; 64]);
+    assert_eq!(pair.content(0, 128), vec![9; 128]);
     // Another entry in its place is written in its turn.
     let counted = pair.counted();
     let other = Region::new(ROOM).unwrap();
@@ -252,14 +253,14 @@ fn an_entry_that_is_unlinked_is_written_no_more_and_what_was_placed_counts() {
         .append(PT, silent(&other, ct), List::Priority, 0)
         .unwrap();
     for _ in 0..40 {
-        pair.put(5, 0, 64);
+        pair.put(5, 0, 128);
         pair.world.settle();
     }
     assert_eq!(pair.counted(), counted + 40);
-    pair.put(6, 0, 64);
-    let mut found = [0; 64];
+    pair.put(6, 0, 128);
+    let mut found = [0; 128];
     other.read(0, &mut found);
-    assert_eq!((found, pair.content(0, 64)), ([6; 64], vec![9; 64]));
+    assert_eq!((found, pair.content(0, 128)), ([6; 128], vec![9; 128]));
     assert_eq!(pair.drops(), 0);
 }
 
@@ -270,7 +271,7 @@ fn heads_under_way_count_for_the_entry_that_was_written() {
     pair.begin_placing();
     let before = pair.counted();
     for value in 3..6 {
-        assert!(pair.is_there_before_it_arrives(value, 0, 64));
+        assert!(pair.is_there_before_it_arrives(value, 0, 128));
     }
     let other = Region::new(ROOM).unwrap();
     let entry = pair.entry;
@@ -285,7 +286,7 @@ fn heads_under_way_count_for_the_entry_that_was_written() {
     // A count that is freed takes its late heads with it.
     let mut pair = Pair::new();
     pair.begin_placing();
-    assert!(pair.is_there_before_it_arrives(3, 0, 64));
+    assert!(pair.is_there_before_it_arrives(3, 0, 128));
     let (entry, ct) = (pair.entry, pair.ct);
     let mut ni = pair.world.ni(1);
     assert_eq!(ni.unlink(entry), Err(NiError::InUse));
@@ -309,16 +310,16 @@ fn an_entry_that_a_trigger_unlinks_is_not_written_by_peers() {
         .trigger(ct, at, Triggered::Unlink(entry))
         .unwrap();
     for value in 20..32 {
-        assert!(!pair.is_there_before_it_arrives(value, 0, 64));
+        assert!(!pair.is_there_before_it_arrives(value, 0, 128));
         pair.world.settle();
     }
     assert!(pair.world.nodes[1].core.placing.is_empty());
     let (counted, dropped) = (pair.counted(), pair.dropped());
     assert_eq!(counted, at);
-    pair.put(40, 0, 64);
+    pair.put(40, 0, 128);
     pair.world.settle();
     assert_eq!((pair.counted(), pair.dropped()), (counted, dropped + 1));
-    assert_eq!(pair.content(0, 64), vec![31; 64]);
+    assert_eq!(pair.content(0, 128), vec![31; 128]);
 }
 
 #[test]
@@ -372,17 +373,17 @@ fn more_entries_than_places_lose_nothing() {
     for round in 0..400_usize {
         // Two of them are used in each part of the run.
         for bits in [round / 80, round / 80 + 1] {
-            pair.source.write(0, &[(round % 200) as u8 + 1; 64]);
+            pair.source.write(0, &[(round % 200) as u8 + 1; 128]);
             let target = pair.world.target(1, PT, bits as u64, 0);
             let put = Put {
                 ack: AckReq::None,
-                ..put(pair.md, 64, target)
+                ..put(pair.md, 128, target)
             };
             pair.world.ni(0).put(&put).unwrap();
             counts[bits] += 1;
-            let mut found = [0; 64];
+            let mut found = [0; 128];
             regions[bits].read(0, &mut found);
-            placed[bits] += u64::from(found == [(round % 200) as u8 + 1; 64]);
+            placed[bits] += u64::from(found == [(round % 200) as u8 + 1; 128]);
             // Now and then heads are under way when the next offer or end comes.
             if round % 20 != 19 {
                 pair.world.settle();
@@ -499,7 +500,7 @@ fn puts_are_not_placed_where_another_entry_comes_first() {
     ni.append(PT, silent(&pair.region, ct).matching(0, 0x0f), List::Priority, 0)
         .unwrap();
     for _ in 0..40 {
-        pair.put(1, 0, 64);
+        pair.put(1, 0, 128);
         pair.world.settle();
     }
     assert_eq!(pair.counted(), 40);
@@ -511,7 +512,7 @@ fn puts_are_not_placed_where_another_entry_comes_first() {
 fn heads_of_an_interface_that_has_ended_count_nowhere() {
     let mut pair = Pair::new();
     pair.begin_placing();
-    assert!(pair.is_there_before_it_arrives(3, 0, 64));
+    assert!(pair.is_there_before_it_arrives(3, 0, 128));
     pair.world.nodes[1].ni_fini(Kind::MATCHING_LOGICAL).unwrap();
     pair.world.nodes[1].ni_init(Kind::MATCHING_LOGICAL, None).unwrap();
     pair.world.settle();
@@ -536,9 +537,9 @@ fn flow_control_that_comes_later_takes_memory_back() {
         .ni(1)
         .pt_alloc(PtOptions::FLOWCTRL, Some(eq), Some(PT + 1))
         .unwrap();
-    assert!(!pair.is_there_before_it_arrives(4, 0, 64));
+    assert!(!pair.is_there_before_it_arrives(4, 0, 128));
     for _ in 0..40 {
-        pair.put(5, 0, 64);
+        pair.put(5, 0, 128);
         pair.world.settle();
     }
     assert!(pair.world.nodes[1].core.placing.is_empty());
@@ -549,7 +550,7 @@ fn flow_control_that_comes_later_takes_memory_back() {
 fn a_disabled_table_entry_is_written_no_more() {
     let mut pair = Pair::new();
     pair.begin_placing();
-    pair.put(3, 0, 64);
+    pair.put(3, 0, 128);
     assert_eq!(
         pair.world.ni(1).pt_disable(PT),
         Ok(false),
@@ -558,15 +559,15 @@ fn a_disabled_table_entry_is_written_no_more() {
     pair.world.settle();
     assert_eq!(pair.counted(), pair.sent);
     assert_eq!(pair.world.ni(1).pt_disable(PT), Ok(true));
-    pair.region.write(0, &[9; 64]);
+    pair.region.write(0, &[9; 128]);
     let counted = pair.counted();
-    pair.put(3, 0, 64);
+    pair.put(3, 0, 128);
     pair.world.settle();
-    assert_eq!((pair.content(0, 64), pair.counted()), (vec![9; 64], counted));
+    assert_eq!((pair.content(0, 128), pair.counted()), (vec![9; 128], counted));
     pair.world.ni(1).pt_enable(PT).unwrap();
-    pair.put(4, 0, 64);
+    pair.put(4, 0, 128);
     pair.world.settle();
-    assert_eq!((pair.content(0, 64), pair.counted()), (vec![4; 64], counted + 1));
+    assert_eq!((pair.content(0, 128), pair.counted()), (vec![4; 128], counted + 1));
 }
 
 #[test]
@@ -588,7 +589,7 @@ fn puts_are_not_placed_where_the_target_decides_more_than_that() {
         let entry = Entry::open(whole(&pair.region), options).counted(ct);
         pair.world.ni(1).append(PT, entry, List::Priority, 0).unwrap();
         for _ in 0..40 {
-            pair.put(1, 0, 64);
+            pair.put(1, 0, 128);
             pair.world.settle();
         }
         assert!(pair.world.nodes[1].core.placing.is_empty(), "{what}");
@@ -602,7 +603,7 @@ fn puts_are_not_placed_where_the_target_decides_more_than_that() {
     mute.options = mute.options | EntryOptions::ACK_DISABLE;
     ni.append(PT, mute, List::Priority, 0).unwrap();
     for _ in 0..40 {
-        pair.put(1, 0, 64);
+        pair.put(1, 0, 128);
         pair.world.settle();
     }
     assert!(pair.world.nodes[1].core.placing.is_empty());
