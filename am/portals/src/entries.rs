@@ -34,8 +34,7 @@ pub(crate) struct EntrySlot {
     pub(crate) meeting: u32,
     /// LINK was deferred, and comes when `meeting` is zero, even if the entry is used up meanwhile.
     pub(crate) owes_link: bool,
-    /// A trigger will take it off its list, at a moment that nobody can be asked at: its memory is given to no
-    /// peer.
+    /// A trigger will take it off its list, when no peer can be waited for: none is given its memory.
     pub(crate) leaves: bool,
     pub(crate) memory: Memory,
     pub(crate) length: u64,

@@ -9,8 +9,8 @@ use crate::link::{Link, PeerId};
 use crate::placed::ROOMS;
 use crate::wire::{Head, WINDOW};
 
-/// Answers of a peer that are held at most: one for each of its operations, and what is said about the memory
-/// that it places puts in.
+/// Answers of a peer that are held at most: one for each of its operations, and the messages about memory in
+/// which it places puts.
 const MOST: u32 = WINDOW + 3 * ROOMS as u32;
 
 #[derive(Debug)]

@@ -20,8 +20,8 @@
 //!
 //! *Its end.* The target takes the memory back before the entry leaves its list or its table entry is
 //! disabled: no write that begins later lands. Heads of puts that were placed before may be under way then.
-//! They name the memory by its key, and are counted as they would have been, until the initiator has said
-//! that the one before was the last.
+//! They name the memory by its key, and are counted as they would have been, until the initiator's
+//! CLOSED, which is behind the last of them.
 //!
 //! *Order.* Up to [`SMALL`] bytes, bytes are in order with those of all operations before. The bytes of a
 //! placed put are there at once, so a small one is placed only when the peer has taken everything that we
@@ -46,7 +46,7 @@ use crate::memory::InitiatorEvent;
 use crate::short::takes_puts;
 use crate::wire::{Head, Words, first_word, flag, kind};
 
-/// Bytes of a put that travel in the cells of a lane, with its head: where a put is to be counted, placing them
+/// Bytes of a put that travel in the cells of a lane, with its head: where a put is counted, placing them
 /// takes as long, or longer between near cores.
 pub(crate) const SHORT_BODY: u64 = 120;
 /// Longer puts are moved by both ends' processors together, which takes less time.
@@ -165,8 +165,8 @@ pub(crate) struct Given {
     /// A put was placed since another entry wanted its place. Of memory whose puts are not counted, this is
     /// not known: it has its turn.
     is_used: bool,
-    /// The peer was told of it again, and has placed nothing since that we know of.
-    is_told_again: bool,
+    /// ROOM was sent to the peer again, and no head of it has come since.
+    is_repeated: bool,
     /// It is taken back: heads that are under way count still.
     is_closing: bool,
     /// A write that had begun before is still under way.
@@ -204,7 +204,7 @@ impl Given {
 /// Memory of ours that peers place puts in, and what they could be offered.
 #[derive(Debug, Default)]
 pub(crate) struct Placing {
-    /// By number.
+    /// Each by its number.
     given: Vec<Option<Given>>,
     /// Those that were taken back and are written still.
     written: u32,
@@ -259,7 +259,7 @@ impl Placing {
         Some(number)
     }
 
-    /// A peer is lost: nothing comes of it any more, and nothing is told it.
+    /// A peer is lost: nothing comes from it any more, and nothing is sent to it.
     pub(crate) fn lost(&mut self, peer: PeerId) {
         let of_peer = |given: &&mut Given| given.of.peer == peer;
         for given in self.given.iter_mut().flatten().filter(of_peer) {
@@ -428,7 +428,7 @@ impl Core {
                 length: length.into(),
             },
         };
-        // Said again, or of an entry behind another that is gone.
+        // Sent again, or of an entry behind another that is gone.
         known.rooms.retain(|known| {
             (known.ni, known.pt, known.bits, known.ignore) != (room.ni, room.pt, room.bits, room.ignore)
         });
@@ -486,7 +486,7 @@ impl Core {
             return self.drops.count(Drop::Unknown);
         };
         known.offers.count();
-        (given.is_used, given.is_told_again) = (true, false);
+        (given.is_used, given.is_repeated) = (true, false);
         let kind = usize::from(given.of.ni);
         let Some(ni) = self.nis[kind].as_deref_mut().filter(|_| given.ct != 0) else {
             return;
@@ -563,17 +563,17 @@ impl Core {
             way,
             remote,
             is_used: true,
-            is_told_again: false,
+            is_repeated: false,
             is_closing: false,
             is_written: false,
             is_over: false,
         });
-        self.tell_room(number);
+        self.send_room(number);
     }
 
-    /// A peer has this memory, and has not placed its puts: they had to wait for others, or the way was missing
-    /// for a moment. It is told again, once; where nothing comes of that, the memory is taken back, for the
-    /// rail may have revoked its key with a path that broke.
+    /// A peer has this memory, and has not placed its puts: they had to wait for others, or the way was
+    /// missing for a moment. ROOM is sent again, once; where nothing comes of that, the memory is taken back,
+    /// since the rail may have revoked its key with a path that broke.
     fn give_again<M: Message>(&mut self, link: &mut Link<M>, number: usize) {
         let Some(given) = &mut self.placing.given[number] else {
             return;
@@ -581,16 +581,16 @@ impl Core {
         if given.is_closing {
             return;
         }
-        let was_told = std::mem::replace(&mut given.is_told_again, true);
-        if !was_told && link.is_usable(given.of.peer, given.way) {
-            return self.tell_room(number as u16);
+        let was_repeated = std::mem::replace(&mut given.is_repeated, true);
+        if !was_repeated && link.is_usable(given.of.peer, given.way) {
+            return self.send_room(number as u16);
         }
         let key = given.remote.key;
         self.take_back(link, |given| given.remote.key == key);
     }
 
     /// A peer has as much memory as it may: what it has made no use of since this was last called is taken
-    /// back, so that there is a place once it has said that it is closed.
+    /// back, so that there is a place once it has answered CLOSED.
     fn make_place<M: Message>(&mut self, link: &mut Link<M>, peer: PeerId) {
         let mut unused = None;
         let of_peer = |given: &&mut Given| given.of.peer == peer;
@@ -607,8 +607,8 @@ impl Core {
         }
     }
 
-    /// Tells a peer which puts it may place, and where.
-    fn tell_room(&mut self, number: u16) {
+    /// Sends a peer which puts it may place, and where.
+    fn send_room(&mut self, number: u16) {
         let Some(given) = &self.placing.given[usize::from(number)] else {
             return;
         };

@@ -144,8 +144,8 @@ macro_rules! interface {
                 let kind = self.kind;
                 let index = self.node.core.pt_alloc(kind, options, eq, index)?;
                 if options.has(PtOptions::FLOWCTRL) {
-                    // Its queue may disable other entries of the table, too, from here on: what is being written
-                    // was begun before.
+                    // Its queue may disable other entries of the table from here on, too. What is being
+                    // written was begun before.
                     self.node.take_back(|given| given.is_of_table(kind, None));
                 }
                 Ok(index)

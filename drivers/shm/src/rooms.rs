@@ -71,8 +71,8 @@ impl Rooms {
         done
     }
 
-    /// Reads memory that is leased to us so. A lease that still stands when the bytes have been read has stood
-    /// meanwhile: keys do not come again.
+    /// Reads memory that is leased to us so. A lease that still stands when the bytes have been read has
+    /// stood meanwhile, since keys do not come again.
     pub(crate) fn fetch(
         &mut self,
         (leases, pid): (&Foreign, i32),

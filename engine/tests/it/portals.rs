@@ -327,7 +327,7 @@ fn counted(region: &Region, options: EntryOptions, count: CtHandle) -> Entry {
     Entry::open(Memory::One(Landing::Region(region.whole())), options).counted(count)
 }
 
-/// Unlinks an entry, once the other rank has said that it writes there no more.
+/// Unlinks an entry, once the other rank has reported that it writes there no more.
 fn unlink(near: &mut Portals, far: &mut Portals, entry: EntryHandle) {
     loop {
         let unlinked = far.ni(KIND).unlink(entry);

@@ -207,8 +207,8 @@ pub trait Ni {
     ///
     /// # Errors
     /// [`NiError::InUse`] while operations or unexpected headers refer to it, or a peer that wrote its memory
-    /// by itself has not said yet that it was the last time: nobody writes there any more, but puts may be
-    /// still to be counted. Call it again after a poll. [`NiError::ArgInvalid`] when it is gone.
+    /// by itself has not reported its last put yet: no peer writes there any more, but puts may be still to
+    /// be counted. Call it again after a poll. [`NiError::ArgInvalid`] when it is gone.
     fn unlink(&mut self, entry: EntryHandle) -> Result<(), NiError>;
 
     /// Searches the unexpected headers. Ends by an event of the table entry's queue, which carries

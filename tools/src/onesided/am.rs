@@ -1,5 +1,5 @@
-//! The layer of active messages: puts into the segment of rank 1 and gets from there, beside requests and their
-//! replies. Rank 1 answers requests while it waits for the end.
+//! The layer of active messages: puts into the segment of rank 1 and gets from there, beside requests and
+//! their replies. Rank 1 answers requests while it waits for the end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use super::args::OnesidedRankArgs;
 use super::rank::{Operations, SHORT, TIMES, TOGETHER, measure, tell};
 use crate::error::ToolError;
 
-/// Their handlers.
+/// The handlers of a request and of its reply.
 const ASK: u8 = 200;
 const ANSWER: u8 = 201;
 

@@ -1,5 +1,5 @@
-//! `doorbell onesided`: puts, gets and atomics on a window, or puts and gets on the segment of a job of active
-//! messages, beside messages, over each rail.
+//! `doorbell onesided`: puts, gets and atomics on a window, or puts and gets on the segment of a job of
+//! active messages, beside messages, over each rail.
 //!
 //! Each rail has a job of two ranks, `doorbell run -n 2 -- doorbell onesided-rank`, of which rank 0 prints
 //! what it found as a line of JSON.

@@ -123,7 +123,14 @@ fn puts_are_placed_after_some_wherever_they_go_and_each_is_counted() {
     }) {
         let mut pair = Pair::of(kind);
         pair.begin_placing();
-        let puts = [(0, 121), (100, 128), (1000, 1024), (8000, 192), (0, 8192), (1, 8191)];
+        let puts = [
+            (0, 121),
+            (100, 128),
+            (1000, 1024),
+            (8000, 192),
+            (0, 8192),
+            (1, 8191),
+        ];
         for (number, (at, length)) in puts.into_iter().enumerate() {
             let value = 10 + number as u8;
             assert!(
@@ -226,10 +233,13 @@ fn an_entry_that_is_unlinked_is_written_no_more_and_what_was_placed_counts() {
     assert_eq!(pair.world.ni(1).unlink(entry), Err(NiError::InUse));
     let (counted, dropped) = (pair.counted(), pair.dropped());
     pair.region.write(0, &[9; 128]);
-    // Nobody has told the initiator yet: it finds out when it places, and the entry takes it as any other.
+    // The initiator finds out when it places, and the entry takes the put as any other.
     assert!(!pair.is_there_before_it_arrives(4, 0, 128));
     pair.world.settle();
-    assert_eq!((pair.counted(), pair.content(0, 128)), (counted + 2, vec![4; 128]));
+    assert_eq!(
+        (pair.counted(), pair.content(0, 128)),
+        (counted + 2, vec![4; 128])
+    );
     assert_eq!(pair.world.ni(1).unlink(entry), Ok(()));
     pair.region.write(0, &[9; 128]);
     pair.put(5, 0, 128);
@@ -297,8 +307,8 @@ fn heads_under_way_count_for_the_entry_that_was_written() {
     assert!(pair.world.nodes[1].core.placing.is_empty());
 }
 
-/// A trigger that will unlink an entry cannot ask anybody when it fires: the memory is taken back when it is
-/// set, and given to nobody afterwards.
+/// A trigger that will unlink an entry waits for no peer when it fires: the memory is taken back when it is
+/// set, and no peer is given it afterwards.
 #[test]
 fn an_entry_that_a_trigger_unlinks_is_not_written_by_peers() {
     let mut pair = Pair::new();
@@ -507,7 +517,7 @@ fn puts_are_not_placed_where_another_entry_comes_first() {
     assert!(pair.world.nodes[1].core.placing.is_empty());
 }
 
-/// An interface that ends while heads are under way: they count for nobody, also in the one that comes after.
+/// An interface that ends while heads are under way: they count nowhere, also in the one that comes after.
 #[test]
 fn heads_of_an_interface_that_has_ended_count_nowhere() {
     let mut pair = Pair::new();
@@ -567,7 +577,10 @@ fn a_disabled_table_entry_is_written_no_more() {
     pair.world.ni(1).pt_enable(PT).unwrap();
     pair.put(4, 0, 128);
     pair.world.settle();
-    assert_eq!((pair.content(0, 128), pair.counted()), (vec![4; 128], counted + 1));
+    assert_eq!(
+        (pair.content(0, 128), pair.counted()),
+        (vec![4; 128], counted + 1)
+    );
 }
 
 #[test]
@@ -687,7 +700,7 @@ fn a_peer_cannot_place_what_it_was_not_let() {
     assert_eq!(ni_count(&mut bare, ct), 0);
     let known = bare.node.core.peers.get(PeerId(1)).unwrap();
     assert!(known.rooms.is_empty(), "it is not tried again");
-    // It may say that it takes back what it never gave, as often as it likes, and have its answer.
+    // It may take back what it never gave, as often as it likes, and has its answer.
     bare.say(kind::TAKEN_BACK, 0, 3, &[99]);
     let heard = bare.hear();
     let closed = [kind::CLOSED, 0, 3, 0];
