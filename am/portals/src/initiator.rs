@@ -204,17 +204,8 @@ impl Core {
             at.length = put.length;
             at.offset = put.target.remote_offset;
         }
-        let told = InitiatorEvent {
-            kind: EventKind::Send,
-            fail: NiFail::Ok,
-            user_ptr: put.user_ptr,
-            mlength: put.length,
-            remote_offset: put.target.remote_offset,
-            list: List::Priority,
-            event: true,
-        };
         if let Some(ni) = self.nis[kind.number() as usize].as_deref_mut() {
-            ni.post_initiator(md, told);
+            ni.post_initiator(md, InitiatorEvent::sent(put));
         }
         Ok(())
     }
