@@ -284,7 +284,8 @@ impl Core {
     fn has_failed(&mut self, index: PeerIndex) -> bool {
         let peer = &mut self.peers[index];
         let heard = peer.liveness.heard();
-        if !peer.check.heard && heard > peer.check.since {
+        // An answer may come at the very moment that the check began.
+        if !peer.check.heard && (heard > peer.check.since || peer.check.has_answers()) {
             (peer.check.heard, peer.check.probes) = (true, 0);
         }
         let peer = &self.peers[index];
