@@ -63,7 +63,7 @@
 //! | `initiator`, `initiator_get`, `answers` | operations at their initiator: begun, and ended by answers |
 //! | `target`, `target_match` | requests at their target: which entry takes one, and what it does |
 //! | `short`, `direct` | the short way of small puts; that of one which is waited for by its count |
-//! | `placed` | puts whose bytes the initiator writes into the entry's memory by itself, and gets that it reads there |
+//! | `placed` | puts that the initiator writes into the entry's memory by itself, gets that it reads there |
 //! | `ops`, `pulls`, `serving`, `outbox` | operations in progress, long transfers, answers that wait for the rails |
 //! | `wire`, `drops` | heads; what was dropped of what peers sent, by reason |
 //! | `link` | peers over several rails: order, exactly once, failover and failback |
