@@ -6,9 +6,9 @@
 //!   some puts that the target has to store ──────► an entry that posts no events takes them
 //!             ◄── ROOM table entry, match bits, memory  Message::expose_now
 //!   Message::put_now
-//!   PLACED number, key            ───────────────► counts, if there is a counting event
+//!   PLACED number, key                     ──────► counts, if there is a counting event
 //!             ◄── TAKEN_BACK number, key                the entry is unlinked, …
-//!   CLOSED number, key            ───────────────► forgets it
+//!   CLOSED number, key                     ──────► forgets it
 //! ```
 //!
 //! Where an entry is the one that takes the puts with its match bits, is of one region, and posts no events,
