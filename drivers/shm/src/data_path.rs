@@ -122,7 +122,7 @@ impl Message for ShmRail {
             let Some(rx) = peer.rx.as_deref_mut() else {
                 continue;
             };
-            match drain(rx, peer.tx.as_deref(), PeerIndex(index), budget - done, sink) {
+            match drain(rx, peer.tx.as_deref_mut(), PeerIndex(index), budget - done, sink) {
                 Ok(taken) => done += taken,
                 Err(()) => {
                     self.disconnect(index, DownReason::Hostile);
@@ -153,7 +153,13 @@ impl Message for ShmRail {
             return Look::Other;
         };
         let most = room.len().saturating_add(HEAD_WORDS);
-        let len = match rx.lane.expect(head, most, watch.looks, watch.pauses) {
+        let mut looks = watch.looks;
+        if let Some(tx) = &mut known.tx
+            && tx.is_cold()
+        {
+            looks = warm_while_nothing_came(tx, rx, looks);
+        }
+        let len = match rx.lane.expect(head, most, looks, watch.pauses) {
             lane::Look::Short { len, last } => {
                 if watch.answer
                     && let Some(tx) = &known.tx
@@ -171,7 +177,9 @@ impl Message for ShmRail {
                     tx.expect_to_send(len - lane::FIRST_BYTES);
                 }
                 room.write_array(last.to_ne_bytes());
-                room.write_shared(lane::FIRST_BYTES - HEAD_WORDS, SharedBytes::from(rest));
+                let rest = SharedBytes::from(rest);
+                let copy = || room.write_shared(lane::FIRST_BYTES - HEAD_WORDS, rest);
+                copied(known.tx.as_deref_mut(), rest.len(), copy);
                 len - HEAD_WORDS
             }
             lane::Look::Nothing => return Look::Nothing,
@@ -188,10 +196,14 @@ impl Message for ShmRail {
             return true;
         };
         let busy = !self.pulls.is_idle() || self.copies_together && !self.leases.borrowers().is_empty();
-        let seen = match self.peers.get(index as usize).and_then(|peer| peer.rx.as_ref()) {
-            Some(rx) if !busy => rx.lane.linger(looks),
-            _ => true,
+        let Some(Peer { rx: Some(rx), tx, .. }) = self.peers.get_mut(index as usize).filter(|_| !busy) else {
+            return true;
         };
+        let looks = match tx {
+            Some(tx) if tx.is_cold() => warm_while_nothing_came(tx, rx, looks),
+            _ => looks,
+        };
+        let seen = rx.lane.linger(looks);
         if !seen {
             // Counts as that many empty polls: the next one does what is due after them.
             self.idle |= PUBLISH_AFTER - 1;
@@ -391,11 +403,36 @@ impl Message for ShmRail {
     }
 }
 
+/// Copies what a message has beyond its cell; how long that takes is measured at times.
+#[inline(always)]
+fn copied<R>(tx: Option<&mut Tx>, length: usize, copy: impl FnOnce() -> R) -> R {
+    if let Some(tx) = tx
+        && tx.pace.is_taking_due(length)
+    {
+        let started = Instant::now();
+        let done = copy();
+        tx.pace.was_taken(length, started.elapsed());
+        return done;
+    }
+    copy()
+}
+
+/// Prefetches the place of the next message to send, as long as none has come; returns how many of the looks
+/// are left, at least one.
+#[inline(never)]
+fn warm_while_nothing_came(tx: &mut Tx, rx: &Rx, mut looks: u32) -> u32 {
+    while looks > 1 && tx.is_cold() && !rx.lane.is_ready() {
+        tx.warm();
+        looks -= 1;
+    }
+    looks
+}
+
 /// Delivers up to `budget` messages of a lane. An error means that the lane's owner broke the protocol.
 #[inline]
 fn drain<S: Arrivals>(
     rx: &mut Rx,
-    tx: Option<&Tx>,
+    mut tx: Option<&mut Tx>,
     peer: PeerIndex,
     budget: usize,
     sink: &mut S,
@@ -410,19 +447,19 @@ fn drain<S: Arrivals>(
         // A peer that has sent something since it last consumed will probably be answered. A stream of
         // messages gets no more prefetched lines: the peer has a use for them.
         if taken == 0
-            && let Some(tx) = tx
+            && let Some(tx) = tx.as_deref_mut()
             && tx.committed() != rx.answered
         {
             rx.answered = tx.committed();
             tx.expect_to_send(arrival.rest().len());
         }
-        sink.message(
-            peer,
-            Inbound::split(
-                SharedBytes::of(arrival.first()),
-                SharedBytes::from(arrival.rest()),
-            ),
+        let (first, rest) = (
+            SharedBytes::of(arrival.first()),
+            SharedBytes::from(arrival.rest()),
         );
+        copied(tx.as_deref_mut(), rest.len(), || {
+            sink.message(peer, Inbound::split(first, rest));
+        });
         rx.lane.release();
         taken += 1;
     }
@@ -439,11 +476,16 @@ impl ShmRail {
     fn send_bytes(&mut self, peer: PeerIndex, head: &[u8], body: SharedBytes<'_>) -> Result<MsgId, Refused> {
         if let Some(known) = self.peers.get_mut(peer.index())
             && let Some(tx) = &mut known.tx
-            && body.len() > lane::FIRST_BYTES - HEAD_WORDS
-            && let Some(head) = head_words(head)
-            && let Some(sent) = tx.send_bytes(head, body)
+            && head.len() + body.len() > lane::FIRST_BYTES
         {
-            return Ok(sent);
+            let sent = if let Some(head) = head_words::<2>(head) {
+                tx.send_bytes(head, body)
+            } else {
+                head_words::<3>(head).and_then(|head| tx.send_bytes(head, body))
+            };
+            if let Some(sent) = sent {
+                return Ok(sent);
+            }
         }
         self.send_other(peer, head, &Body::Shared(body))
     }
@@ -512,6 +554,15 @@ impl ShmRail {
     #[inline]
     fn idle_poll(&mut self) {
         self.idle = self.idle.wrapping_add(1);
+        if let &[index] = &self.hot[..]
+            && let Some(tx) = self
+                .peers
+                .get_mut(index as usize)
+                .and_then(|peer| peer.tx.as_mut())
+            && tx.is_cold()
+        {
+            tx.warm();
+        }
         if !self.cold.is_empty() {
             self.poll_cold_lanes();
         }

@@ -2,11 +2,14 @@
 //!
 //! A message that is sent at once is copied into the lane and out of it: each line goes from core to core,
 //! and how long that takes depends on where the cores are: a KiB some 45 ns next to each other, and up to 190
-//! ns far apart. A read by the kernel costs a lot before its first byte, and little for each, as both ends
-//! copy; how much before, depends on the processor and the kernel. So the sender measures both on its own
-//! messages, now and then: what a KiB of a copy into the lane takes, and how long memory was lent that a peer
-//! read alone. From these it computes the length from which a read takes less. Virtual machines are moved:
-//! what was measured last counts.
+//! ns far apart; and less into the lane where its lines were prefetched ([`Producer::warm`]). A read by the
+//! kernel costs a lot before its first byte, and little for each, as both ends copy; how much before, depends
+//! on the processor and the kernel. So the sender measures all of it on its own messages, now and then: what
+//! a KiB of a copy into the lane takes; what one out of the lane of the same peer takes, which is as far as
+//! the other way; and how long memory was lent that a peer read alone. From these it computes the length from
+//! which a read takes less. Virtual machines are moved: what was measured last counts.
+//!
+//! [`Producer::warm`]: doorbell_ring::lane::Producer::warm
 
 use std::time::Duration;
 
@@ -28,14 +31,14 @@ const AROUND: u32 = 600;
 /// would count as a slow one.
 const READ: (u32, u32) = (4500, 8000);
 /// The shortest and the longest message, head included, about which the pace decides.
-pub(crate) const LENGTHS: (usize, usize) = (20 << 10, (64 << 10) + 128);
+pub(crate) const LENGTHS: (usize, usize) = (12 << 10, (64 << 10) + 128);
 /// The longest one that is sent at once before a pace is known.
 const UNKNOWN: usize = 32 << 10;
 
-/// Returns the longest message that takes less by two copies than by a read, where copying a KiB into the
-/// lane takes `copy` nanoseconds, and a read `read` beyond its bytes.
-fn longest_at_once(copy: u32, read: u32) -> usize {
-    match (2 * u64::from(copy)).checked_sub(READ_KIB.into()) {
+/// Returns the longest message that takes less by two copies than by a read, where both copies of a KiB
+/// together take `copies` nanoseconds, and a read `read` beyond its bytes.
+fn longest_at_once(copies: u64, read: u32) -> usize {
+    match copies.checked_sub(READ_KIB.into()) {
         None | Some(0) => LENGTHS.1,
         Some(lost) => ((u64::from(read) << 10) / lost).clamp(LENGTHS.0 as u64, LENGTHS.1 as u64) as usize,
     }
@@ -71,15 +74,19 @@ impl Least {
 pub(crate) struct Pace {
     /// Bytes until the lane has been around once: fresh pages are slow.
     fresh: usize,
-    /// Of copies, in nanoseconds for a KiB; of reads, in nanoseconds beyond their bytes.
+    /// Of copies into the lane and out of the peer's, in nanoseconds for a KiB; of reads, in nanoseconds
+    /// beyond their bytes.
     copying: Least,
+    taking: Least,
     reading: Least,
     /// The last of each.
     copy: Option<u32>,
+    take: Option<u32>,
     read: u32,
     /// The longest message that is sent at once by them.
     longest: usize,
     copies: u32,
+    takes: u32,
     reads: u32,
     /// The next message is sent at once to be measured.
     tries: bool,
@@ -91,11 +98,14 @@ impl Pace {
         Self {
             fresh: data,
             copying: Least::NONE,
+            taking: Least::NONE,
             reading: Least::NONE,
             copy: None,
+            take: None,
             read: READ.0,
             longest: UNKNOWN,
             copies: 0,
+            takes: 0,
             reads: 0,
             tries: false,
         }
@@ -134,9 +144,27 @@ impl Pace {
 
     /// The copy of `length` bytes took this time.
     pub(crate) fn took(&mut self, length: usize, time: Duration) {
-        let nanos = (time.as_nanos() << 10) / length.max(1) as u128;
-        if let Some(least) = self.copying.of(u32::try_from(nanos).unwrap_or(u32::MAX)) {
+        if let Some(least) = self.copying.of(for_a_kib(length, time)) {
             self.copy = Some(least);
+            self.decide();
+        }
+    }
+
+    /// Whether the copy of a message of `length` bytes out of the peer's lane is to be measured.
+    #[inline]
+    pub(crate) fn is_taking_due(&mut self, length: usize) -> bool {
+        length >= MEASURED && self.is_taking_due_now()
+    }
+
+    fn is_taking_due_now(&mut self) -> bool {
+        self.takes = self.takes.wrapping_add(1);
+        self.take.is_none() || self.takes.is_multiple_of(EVERY)
+    }
+
+    /// The copy of `length` bytes out of the peer's lane took this time.
+    pub(crate) fn was_taken(&mut self, length: usize, time: Duration) {
+        if let Some(least) = self.taking.of(for_a_kib(length, time)) {
+            self.take = Some(least);
             self.decide();
         }
     }
@@ -156,9 +184,16 @@ impl Pace {
 
     fn decide(&mut self) {
         if let Some(copy) = self.copy {
-            self.longest = longest_at_once(copy, self.read);
+            let copies = u64::from(copy) + u64::from(self.take.unwrap_or(copy));
+            self.longest = longest_at_once(copies, self.read);
         }
     }
+}
+
+/// Nanoseconds for each KiB.
+fn for_a_kib(length: usize, time: Duration) -> u32 {
+    let nanos = (time.as_nanos() << 10) / length.max(1) as u128;
+    u32::try_from(nanos).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -168,20 +203,19 @@ mod tests {
     #[test]
     fn the_slower_the_copies_the_shorter_the_messages_that_are_sent_at_once() {
         let table = [
-            // Nanoseconds for a KiB copied, and of a read beyond its bytes; bytes.
+            // Nanoseconds for a KiB copied twice, and of a read beyond its bytes; bytes.
             (0, 4500, LENGTHS.1),
-            (30, 4500, LENGTHS.1),
-            (45, 3800, LENGTHS.1),
-            (65, 2500, 36_571),
-            (90, 4500, 38_400),
-            (150, 6000, 25_600),
-            (190, 4500, LENGTHS.0),
-            (300, 4500, LENGTHS.0),
-            (45, 0, LENGTHS.0),
-            (u32::MAX, u32::MAX, LENGTHS.0),
+            (60, 4500, LENGTHS.1),
+            (90, 3800, LENGTHS.1),
+            (130, 2500, 36_571),
+            (180, 4500, 38_400),
+            (300, 6000, 25_600),
+            (500, 4500, LENGTHS.0),
+            (90, 0, LENGTHS.0),
+            (2 * u64::from(u32::MAX), u32::MAX, LENGTHS.0),
         ];
-        for (copy, read, longest) in table {
-            assert_eq!(longest_at_once(copy, read), longest, "{copy} and {read} ns");
+        for (copies, read, longest) in table {
+            assert_eq!(longest_at_once(copies, read), longest, "{copies} and {read} ns");
         }
     }
 
@@ -190,8 +224,8 @@ mod tests {
         let mut pace = Pace::new(0);
         measure(&mut pace, 130);
         assert!(!pace.prefers_read(23_000) && pace.prefers_read(23_100));
-        // 60 ns for each KiB of them, and 1,400 or 6,400 beyond, and 600 around.
-        for (nanos, at_once, read) in [(3320, LENGTHS.0, 21_000), (8320, 35_800, 35_900)] {
+        // 60 ns for each KiB of them, and 400 or 6,400 beyond, and 600 around.
+        for (nanos, at_once, read) in [(2320, LENGTHS.0, 13_000), (8320, 35_800, 35_900)] {
             for late in 0..u64::from(SAMPLES) {
                 pace.was_read(32 << 10, Duration::from_nanos(nanos + 1000 * late));
             }
@@ -228,10 +262,30 @@ mod tests {
         measure(&mut pace, 45);
         assert_eq!(pace.measured(), Some(LENGTHS.1));
         assert!(!pace.prefers_read(LENGTHS.1) && pace.prefers_read(LENGTHS.1 + 1));
-        measure(&mut pace, 190);
-        assert!(!pace.prefers_read(LENGTHS.0) && pace.prefers_read(24 << 10));
+        measure(&mut pace, 300);
+        assert!(!pace.prefers_read(LENGTHS.0) && pace.prefers_read(16 << 10));
         measure(&mut pace, 45);
         assert!(!pace.prefers_read(64 << 10));
+    }
+
+    #[test]
+    fn copies_out_of_the_peers_lane_count_as_those_it_makes() {
+        let mut pace = Pace::new(0);
+        measure(&mut pace, 30);
+        assert_eq!(
+            pace.measured(),
+            Some(LENGTHS.1),
+            "as long as they are taken to be alike"
+        );
+        assert!((0..SAMPLES).all(|_| pace.is_taking_due(8 << 10)));
+        for sample in 0..u64::from(SAMPLES) {
+            pace.was_taken(8 << 10, Duration::from_nanos(8 * 150 + sample * 1000));
+        }
+        // 180 for each KiB.
+        assert_eq!(pace.measured(), Some(38_400));
+        assert!(!pace.is_taking_due(MEASURED - 1));
+        let due = (0..160).filter(|_| pace.is_taking_due(8 << 10)).count();
+        assert_eq!(due, 10);
     }
 
     #[test]

@@ -574,9 +574,11 @@ impl Pull {
         };
         // The read before the second check: a lease that is valid now was valid during all of the read.
         fence(Ordering::SeqCst);
+        let asked_at = ask.then(Instant::now);
         if !memory.leases.stands(&self.from, us) || (ask && hung_up(socket)) {
             return Piece::Ended(Err(OpError::Withdrawn));
         }
+        memory.alive_at = asked_at.or(memory.alive_at);
         piece
     }
 

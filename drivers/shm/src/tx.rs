@@ -11,6 +11,7 @@ use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::message::{Body, MsgId, Refused};
 use doorbell_ring::lane::{self, Geometry, Producer, Run};
 use doorbell_ring::{Area, RingError, SharedSliceMut};
+use zerocopy::FromBytes;
 
 use crate::growth::Growth;
 use crate::map::{WordsOf, sides};
@@ -26,9 +27,6 @@ pub(crate) const CLOSE_REASON: usize = 0;
 pub(crate) const CLOSED: u64 = 1;
 /// Close reason: this end gave the connection up, and its process is alive.
 pub(crate) const SEVERED: u64 = 2;
-
-/// Bytes of the most common head, the PML's.
-const HEAD_BYTES: usize = 16;
 
 /// The state of a lane's handshake.
 pub(crate) enum Handshake {
@@ -140,6 +138,17 @@ impl Tx {
         self.lane.expect_to_send(rest);
     }
 
+    /// Whether the place of the next message had better be prefetched while nothing else is to be done.
+    #[inline(always)]
+    pub(crate) fn is_cold(&self) -> bool {
+        self.lane.is_cold()
+    }
+
+    /// Prefetches some of it.
+    pub(crate) fn warm(&mut self) {
+        self.lane.warm();
+    }
+
     /// Copies a message of one cell into the lane; `None` if that is not possible at once, which
     /// [`Tx::send`] finds the reason of.
     #[inline(always)]
@@ -150,10 +159,14 @@ impl Tx {
         }
     }
 
-    /// Copies a message with the most common head into the lane; `None` if that is not possible at once:
-    /// [`Tx::send`] finds the reason.
+    /// Copies a message with a head of two or three words into the lane; `None` if that is not possible at
+    /// once: [`Tx::send`] finds the reason.
     #[inline]
-    pub(crate) fn send_bytes(&mut self, head: [u64; 2], body: SharedBytes<'_>) -> Option<MsgId> {
+    pub(crate) fn send_bytes<const N: usize>(
+        &mut self,
+        head: [u64; N],
+        body: SharedBytes<'_>,
+    ) -> Option<MsgId> {
         match push_bytes(&mut self.lane, head, body) {
             Ok(true) => Some(self.taken()),
             _ => None,
@@ -373,13 +386,18 @@ fn push(lane: &mut Producer, head: &[u8], body: &Body<'_>) -> Result<bool, RingE
 /// Copies a head of 16 bytes and more than eight contiguous bytes into a lane, if there is room: word by word
 /// into a run of cells, or the rest in one piece into the data area.
 #[inline(always)]
-fn push_bytes(lane: &mut Producer, head: [u64; 2], body: SharedBytes<'_>) -> Result<bool, RingError> {
-    let len = HEAD_BYTES + body.len();
+fn push_bytes<const N: usize>(
+    lane: &mut Producer,
+    head: [u64; N],
+    body: SharedBytes<'_>,
+) -> Result<bool, RingError> {
+    const { assert!(8 * N <= lane::FIRST_BYTES) };
+    let len = 8 * N + body.len();
+    let word = |i: usize| {
+        let at = i.wrapping_sub(N);
+        head.get(i).copied().unwrap_or_else(|| body.word(8 * at))
+    };
     if len <= lane::RUN_BYTES {
-        let word = |i: usize| {
-            let at = i.wrapping_sub(head.len());
-            head.get(i).copied().unwrap_or_else(|| body.word(8 * at))
-        };
         match lane.push_run(len, word)? {
             Run::Sent => return Ok(true),
             Run::Full => return Ok(false),
@@ -390,8 +408,8 @@ fn push_bytes(lane: &mut Producer, head: [u64; 2], body: SharedBytes<'_>) -> Res
         return Ok(false);
     };
     let (_, mut rest) = room.parts();
-    body.copy_to_slot(lane::FIRST_BYTES - HEAD_BYTES, &mut rest);
-    room.commit_with([head[0], head[1], body.word(0)]);
+    body.copy_to_slot(lane::FIRST_BYTES - 8 * N, &mut rest);
+    room.commit_with(std::array::from_fn(word));
     Ok(true)
 }
 
@@ -443,7 +461,7 @@ impl Short {
             Body::Shared(bytes) => (bytes.read_short()?, bytes.len()),
             Body::Parts(_) | Body::Region(_) => return None,
         };
-        let words = if let Some([first, second]) = head_words(head) {
+        let words = if let Some([first, second]) = head_words::<2>(head) {
             [first, second, last]
         } else {
             let head = <&[u8; 8]>::try_from(head).ok()?;
@@ -456,11 +474,10 @@ impl Short {
     }
 }
 
-/// The words of a head of 16 bytes.
+/// The words of a head of `N` words.
 #[inline(always)]
-pub(crate) fn head_words(head: &[u8]) -> Option<[u64; 2]> {
-    let head = <&[u8; HEAD_BYTES]>::try_from(head).ok()?;
-    let words: [[u8; 8]; 2] = zerocopy::transmute!(*head);
+pub(crate) fn head_words<const N: usize>(head: &[u8]) -> Option<[u64; N]> {
+    let words = <[[u8; 8]; N]>::read_from_bytes(head).ok()?;
     Some(words.map(u64::from_ne_bytes))
 }
 

@@ -623,3 +623,39 @@ fn two_threads_lose_nothing_and_keep_the_order() {
         }
     });
 }
+
+#[test]
+fn a_place_is_prefetched_once_for_each_message_and_only_while_it_is_free() {
+    let (mut producer, mut consumer) = pair(Geometry::new(8, 8192).unwrap()).unwrap();
+    let warm = |producer: &mut Producer| {
+        let steps = (0..100).take_while(|_| {
+            let cold = producer.is_cold();
+            if cold {
+                producer.warm();
+            }
+            cold
+        });
+        steps.count()
+    };
+    assert_eq!(warm(&mut producer), 0);
+    assert!(send(&mut producer, &[1; 1000]));
+    assert_eq!(
+        warm(&mut producer),
+        0,
+        "the next one's lines come while an answer is read"
+    );
+    assert!(send(&mut producer, &[2; 3000]));
+    assert_eq!(warm(&mut producer), 3, "47 lines, sixteen at a time");
+    assert_eq!(warm(&mut producer), 0);
+    assert!(send(&mut producer, &[3; 3000]));
+    assert_eq!(warm(&mut producer), 1, "there is no room for another one");
+    while consumer.peek().unwrap().is_some() {
+        consumer.release();
+    }
+    consumer.publish();
+    // A short message changes nothing; the next long one starts over, at the front of the lane.
+    assert!(send(&mut producer, &[4; 8]));
+    assert_eq!(warm(&mut producer), 0);
+    assert!(send(&mut producer, &[5; 3000]));
+    assert_eq!(warm(&mut producer), 3);
+}
