@@ -311,6 +311,24 @@ impl<'a> Inbound<'a> {
         done
     }
 
+    /// Returns everything from offset `at` on, if it lies in one piece.
+    ///
+    /// ```
+    /// use doorbell_fabric::memory::SharedBytes;
+    /// use doorbell_fabric::message::Inbound;
+    /// let message = Inbound::split(SharedBytes::of(b"head"), SharedBytes::of(b"body"));
+    /// assert_eq!(message.in_one_piece(5).map(|bytes| bytes.to_vec()), Some(b"ody".to_vec()));
+    /// assert!(message.in_one_piece(3).is_none());
+    /// ```
+    #[inline]
+    pub fn in_one_piece(&self, at: usize) -> Option<SharedBytes<'a>> {
+        let near = self.first.len();
+        if at >= near && self.more.is_empty() {
+            return Some(self.rest.skip(at - near));
+        }
+        (self.len() == near).then(|| self.first.skip(at))
+    }
+
     /// Copies from offset `at` into borrowed memory, starting at its offset `into_at`; returns the bytes
     /// copied, which end where the first of the two does.
     #[inline(always)]

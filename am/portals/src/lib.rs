@@ -136,6 +136,7 @@ mod drops;
 mod entries;
 mod events;
 mod iface;
+mod in_place;
 mod initiator;
 mod initiator_get;
 mod link;

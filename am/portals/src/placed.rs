@@ -30,7 +30,7 @@
 use doorbell_fabric::memory::{RegionSlice, SharedBytes};
 use doorbell_fabric::message::{Body, Inbound, Landing, Message, Remote, RemoteKey};
 use doorbell_fabric::ni::{
-    AckReq, Count, EntryOptions, EventKind, Get, Kind, List, Memory, NiError, NiFail, Put, Target,
+    AckReq, Count, EntryOptions, EventKind, Get, Kind, List, Memory, NiError, NiFail, Process, Put, Target,
 };
 use zerocopy::IntoBytes;
 
@@ -324,6 +324,69 @@ impl Core {
             }
         }
         Some(Ok(()))
+    }
+
+    /// Whether bytes for this target would be placed, without a message.
+    #[inline]
+    pub(crate) fn can_place<M: Message>(
+        &mut self,
+        link: &mut Link<M>,
+        kind: Kind,
+        target: &Target,
+        length: u64,
+    ) -> bool {
+        if !self.placing.has_rooms {
+            return false;
+        }
+        let room = self.room_for(link, kind, target, length);
+        room.is_some_and(|(peer, at, _)| self.peers.get(peer).is_some_and(|known| !known.rooms[at].counts))
+    }
+
+    /// Places bytes where puts are not counted; returns whether they are there.
+    pub(crate) fn place<M: Message>(
+        &mut self,
+        link: &mut Link<M>,
+        kind: Kind,
+        target: &Target,
+        bytes: SharedBytes<'_>,
+    ) -> bool {
+        let room = self.room_for(link, kind, target, bytes.len() as u64);
+        let Some((peer, at, remote)) = room else {
+            return false;
+        };
+        let Some(known) = self.peers.get_mut(peer) else {
+            return false;
+        };
+        let room = known.rooms[at];
+        if room.counts {
+            return false;
+        }
+        let placed = link.place(peer, room.way, bytes, &remote);
+        if !placed {
+            // It was taken back, or cannot be mapped.
+            known.rooms.swap_remove(at);
+        }
+        placed
+    }
+
+    /// A process could place what it puts into an entry.
+    pub(crate) fn offer(&mut self, kind: Kind, to: Process, entry: u32) {
+        let ni = self.nis.get(kind.number() as usize).and_then(|ni| ni.as_deref());
+        let Some(ni) = ni.filter(|_| kind.logical) else {
+            return;
+        };
+        let peer = ni.map.as_ref().and_then(|map| map.peers.get(to.nid as usize));
+        if let Some(&peer) = peer
+            && let Some((_, slot)) = ni.entries.find(entry)
+            && let Ok(pt) = u16::try_from(slot.pt)
+        {
+            self.could_be_placed(Wanted {
+                peer: PeerId(peer),
+                ni: kind.number() as u8,
+                pt,
+                entry,
+            });
+        }
     }
 
     /// Begins and ends a get by reading the bytes; `None`, and nothing done, where it is to go another way.

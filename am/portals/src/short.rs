@@ -22,17 +22,49 @@ use crate::entries::EntrySlot;
 use crate::iface::{counted, posts};
 use crate::link::{First, Link, PeerId};
 use crate::memory::InitiatorEvent;
-use crate::peers::{NONE, ReceivedPut, Remembered};
+use crate::peers::{Found, NONE, Peer, ReceivedPut, Remembered};
 use crate::placed::{SHORT_BODY, Wanted};
 use crate::wire::{Words, first_word, flag, kind, put_name};
 
 /// Bytes of a message that travel in one cell of a lane over shm: a second line takes as long again.
-const CELL: usize = 24;
+pub(crate) const CELL: usize = 24;
+
+/// The flags of a short put that are understood here.
+pub(crate) const SHORT_FLAGS: u8 = flag::NI | flag::HDR | flag::SECOND | flag::KEEP | flag::AGAIN;
+
+impl Peer {
+    /// The words of a short put of this peer, where the last one with the same words went, and where the
+    /// put's bytes begin. Words that are to be remembered are.
+    #[inline(always)]
+    pub(crate) fn words_of(
+        &mut self,
+        first: First,
+        inbound: &Inbound<'_>,
+    ) -> Option<(Remembered, Option<Found>, usize)> {
+        let (flags, short) = (first.flags, first.short.get());
+        if flags & flag::AGAIN != 0 {
+            let heard = self.heard.as_ref()?;
+            if flags & flag::KEEP != 0 || heard.name != put_name(flags, short) {
+                return None;
+            }
+            return Some((heard.words, heard.found, 8));
+        }
+        let (words, body) = Remembered::read(flags, inbound)?;
+        if flags & flag::KEEP != 0 {
+            self.heard = Some(ReceivedPut {
+                name: put_name(flags, short),
+                words,
+                found: None,
+            });
+        }
+        Some((words, None, body))
+    }
+}
 
 impl Remembered {
     /// Returns which words there are.
     #[inline(always)]
-    fn flags(&self) -> u8 {
+    pub(crate) fn flags(&self) -> u8 {
         let second = if self.second != 0 { flag::SECOND } else { 0 };
         let hdr = if self.hdr != 0 { flag::HDR } else { 0 };
         second | hdr
@@ -40,13 +72,13 @@ impl Remembered {
 
     /// The number of words of the head.
     #[inline(always)]
-    fn words(&self) -> usize {
+    pub(crate) fn words(&self) -> usize {
         1 + usize::from(self.second != 0) + usize::from(self.hdr != 0)
     }
 
     /// Reads the words of a put that arrived, and where its body begins.
     #[inline(always)]
-    fn read(flags: u8, inbound: &Inbound<'_>) -> Option<(Self, usize)> {
+    pub(crate) fn read(flags: u8, inbound: &Inbound<'_>) -> Option<(Self, usize)> {
         let mut words = Words::of(inbound);
         let said = Self {
             main: words.next()?,
@@ -272,28 +304,12 @@ impl Core {
     #[inline(always)]
     fn short_put_arrived(&mut self, peer: PeerId, first: First, inbound: Inbound<'_>) -> Option<()> {
         let flags = first.flags;
-        if flags & !(flag::NI | flag::HDR | flag::SECOND | flag::KEEP | flag::AGAIN) != 0 {
+        if flags & !SHORT_FLAGS != 0 {
             return None;
         }
         let known = self.peers.get_mut(peer)?;
         let uid = known.uid?;
-        let (words, found, body) = if flags & flag::AGAIN != 0 {
-            let heard = known.heard.as_ref()?;
-            if flags & flag::KEEP != 0 || heard.name != put_name(flags, first.short.get()) {
-                return None;
-            }
-            (heard.words, heard.found, 8)
-        } else {
-            let (words, body) = Remembered::read(flags, &inbound)?;
-            if flags & flag::KEEP != 0 {
-                known.heard = Some(ReceivedPut {
-                    name: put_name(flags, first.short.get()),
-                    words,
-                    found: None,
-                });
-            }
-            (words, None, body)
-        };
+        let (words, found, body) = known.words_of(first, &inbound)?;
         let Remembered {
             main,
             second,

@@ -2,10 +2,11 @@
 
 use std::os::fd::BorrowedFd;
 
-use doorbell_fabric::message::Message;
+use doorbell_fabric::memory::SharedBytes;
+use doorbell_fabric::message::{Body, Message};
 use doorbell_fabric::ni::{
     Atomic, Count, CtHandle, Entry, EntryHandle, EqGet, EqHandle, FetchAtomic, Get, Kind, List, Lost, Md,
-    MdHandle, Ni, NiError, NiLimits, Process, PtOptions, Put, Register, Search, Triggered,
+    MdHandle, Ni, NiError, NiLimits, Process, PtOptions, Put, Register, Search, TakePut, Target, Triggered,
 };
 use doorbell_fabric::time::Time;
 
@@ -108,6 +109,11 @@ macro_rules! interface {
             #[inline]
             fn poll(&mut self, budget: usize) -> usize {
                 self.node.poll(budget)
+            }
+
+            #[inline]
+            fn poll_in_place(&mut self, budget: usize, taker: &mut impl TakePut) -> usize {
+                self.node.poll_in_place(self.kind, budget, taker)
             }
 
             #[inline]
@@ -269,6 +275,31 @@ macro_rules! interface {
                 self.node.core.put(&mut self.node.link, self.kind, put)?;
                 self.node.settle(self.kind);
                 Ok(())
+            }
+
+            #[inline]
+            fn put_bytes(
+                &mut self,
+                target: &Target,
+                hdr_data: u64,
+                words: &[u64],
+                body: Body<'_>,
+            ) -> Option<Result<(), NiError>> {
+                self.node.core.put_bytes(&mut self.node.link, (self.kind, target, hdr_data), words, body)
+            }
+
+            #[inline]
+            fn can_place(&mut self, target: &Target, length: u64) -> bool {
+                self.node.core.can_place(&mut self.node.link, self.kind, target, length)
+            }
+
+            #[inline]
+            fn place(&mut self, target: &Target, bytes: SharedBytes<'_>) -> bool {
+                self.node.core.place(&mut self.node.link, self.kind, target, bytes)
+            }
+
+            fn offer(&mut self, to: Process, entry: EntryHandle) {
+                self.node.core.offer(self.kind, to, entry.0);
             }
 
             #[inline]

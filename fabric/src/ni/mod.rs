@@ -15,6 +15,7 @@
 
 mod error;
 mod event;
+mod in_place;
 pub mod layout;
 mod ops;
 mod types;
@@ -23,12 +24,15 @@ use std::os::fd::BorrowedFd;
 
 pub use error::NiError;
 pub use event::{Count, EqGet, Event, EventKind, NiFail};
+pub use in_place::{ArrivedPut, TakePut};
 pub use ops::{Atomic, FetchAtomic, Get, Piece, Put, Target, Triggered};
 pub use types::{
     ANY, AckReq, AtomicKind, CtHandle, Datatype, Entry, EntryHandle, EntryOptions, EqHandle, Kind, List, Md,
     MdHandle, MdOptions, Memory, NID_ANY, NiLimits, PID_ANY, PID_MAX, Process, PtOptions, Register, Search,
 };
 
+use crate::memory::SharedBytes;
+use crate::message::Body;
 use crate::time::Time;
 
 /// A process that can no longer be reached, reported once by [`Ni::lost`].
@@ -59,6 +63,20 @@ pub trait Ni {
 
     /// Shows up to `budget` arrivals to the interface; returns how many. Reads no clock.
     fn poll(&mut self, budget: usize) -> usize;
+
+    /// Polls like [`Ni::poll`], and shows puts into a table entry that request no acknowledgement to `taker`
+    /// first, where they lie in the rail's memory. One that it takes is over: no entry is looked for, nothing
+    /// is copied, and there is no event and no count. All others go as they would without it. Shown are only
+    /// puts whose bytes lie in one piece, into enabled table entries whose event queue holds no event, so
+    /// that the order of puts and events stays what it is. An interface may show none, as hardware does.
+    #[inline]
+    fn poll_in_place(&mut self, budget: usize, taker: &mut impl TakePut) -> usize
+    where
+        Self: Sized,
+    {
+        let _ = taker;
+        self.poll(budget)
+    }
 
     /// Checks up to `looks` times whether anything has arrived, for a caller that polls next in any case; as
     /// [`Message::linger`](crate::message::Message::linger). `false`: all checks were made, and nothing was
@@ -224,6 +242,46 @@ pub trait Ni {
     /// [`NiError::Full`], [`NiError::ArgInvalid`], [`NiError::NoInit`]. A target that cannot be reached is
     /// not an error of the call: the operation ends with [`NiFail::Undeliverable`].
     fn put(&mut self, put: &Put) -> Result<(), NiError>;
+
+    /// Puts `words`, as little-endian bytes, and `body` behind them, all of which is copied before the call
+    /// returns: like [`Ni::put`] out of a descriptor that has no events, with no acknowledgement, to offset
+    /// and match bits of `target`. `None`: the interface does not do this for this put now, or at all;
+    /// nothing was sent, and [`Ni::put`] returns why not.
+    #[inline]
+    fn put_bytes(
+        &mut self,
+        target: &Target,
+        hdr_data: u64,
+        words: &[u64],
+        body: Body<'_>,
+    ) -> Option<Result<(), NiError>> {
+        let _ = (target, hdr_data, words, body);
+        None
+    }
+
+    /// Whether [`Ni::place`] would probably write `length` bytes for this target now.
+    #[inline]
+    fn can_place(&mut self, target: &Target, length: u64) -> bool {
+        let _ = (target, length);
+        false
+    }
+
+    /// Writes bytes straight into the target's memory, before the call returns, where that has offered it
+    /// ([`Ni::offer`]): they are there when any later put arrives. It is a put without acknowledgement into
+    /// an entry that neither counts nor posts puts, and there is no event of it at the initiator either.
+    /// `false`: nothing was written.
+    #[inline]
+    fn place(&mut self, target: &Target, bytes: SharedBytes<'_>) -> bool {
+        let _ = (target, bytes);
+        false
+    }
+
+    /// Suggests that a process could use [`Ni::place`] for an entry here, because it has just sent what it
+    /// could have placed. An interface that cannot do this ignores it.
+    #[inline]
+    fn offer(&mut self, to: Process, entry: EntryHandle) {
+        let _ = (to, entry);
+    }
 
     /// Starts a get.
     ///

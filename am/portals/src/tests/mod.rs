@@ -3,6 +3,7 @@
 mod basics;
 mod failures;
 mod flow;
+mod in_place;
 mod lists;
 mod placed;
 mod short;
