@@ -90,10 +90,14 @@ impl RemoteSegment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Alike(u64);
 
+/// The number of this protocol of active messages: 1 has headers of Longs whose payload was placed before.
+const PROTOCOL: u64 = 1;
+
 impl Alike {
     /// The value for these settings, and the credits at the start that follow from them.
     pub(crate) const fn new(settings: &Settings, shares: &Shares) -> Self {
         let flags = settings.flow_control as u64 | (settings.dynamic_credits as u64) << 1;
+        let flags = flags | PROTOCOL << 2;
         let credits = shares.per_node as u64 | ((shares.one_more & 0xffff) as u64) << 16;
         Self(settings.chunk.bytes() as u64 | flags << 16 | credits << 32)
     }
@@ -105,6 +109,10 @@ impl Alike {
             ("GASNET_PORTAL_CHUNK_SIZE", part(0, 0xffff)),
             ("GASNET_PORTAL_FLOW_CONTROL", part(16, 1)),
             ("GASNET_PORTAL_DYNAMIC_CREDITS", part(17, 1)),
+            (
+                "the release of doorbell (the protocol of active messages)",
+                part(18, 0x3fff),
+            ),
             (
                 "what GASNET_PORTAL_CRED_PER_NODE, GASNET_PORTAL_BANKED_CREDITS and GASNET_PORTAL_AMRECV_SPACE give each rank",
                 part(32, u64::from(u32::MAX)),

@@ -3,7 +3,6 @@
 //! They take no credits, tickets or chunks of requests, only what a poll reserves for a reply, whose chunk
 //! the reply is drafted in.
 
-use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::ni::Ni;
 
 use crate::conduit::Conduit;
@@ -11,7 +10,7 @@ use crate::error::{AmError, Stall, Try};
 use crate::handler::{Payload, Reply};
 use crate::long::LongSent;
 use crate::match_bits::Flags;
-use crate::receive::{address, run_request};
+use crate::receiver::{address, run_request};
 use crate::source::{PACKED_OFFSET, Source, padded, read_args, view};
 use crate::token::{Draft, From};
 
@@ -41,17 +40,7 @@ impl<N: Ni> Conduit<N> {
         if !self.prepare_self() {
             return Ok(self.stall(Stall::Reply));
         }
-        let bytes = match payload {
-            Source::Bytes(bytes) => SharedBytes::of(bytes),
-            Source::Shared(bytes) => *bytes,
-            Source::Segment { offset, length } => self
-                .segment
-                .as_shared()
-                .skip(*offset as usize)
-                .take(*length as usize),
-            Source::Memory(memory) => view(memory),
-        };
-        let payload = Payload::Medium(bytes);
+        let payload = Payload::Medium(payload.bytes(&self.segment));
         let found = run_request(
             &mut self.handlers,
             &mut self.outbox,

@@ -2,12 +2,13 @@
 //!
 //! Packed, the payload is in the message of its header, if that is on, both fit one chunk, and packing alone
 //! would not make it wait for credits. Otherwise it is a message of its own, and the target's LID cache joins
-//! the two.
+//! the two. Where the peer has offered its segment (over shared memory, after some Longs), the payload is
+//! written there first, and the header is the only message.
 
-use doorbell_fabric::ni::{AckReq, MdOptions, Ni, Piece, Put, Target};
+use doorbell_fabric::ni::{AckReq, MdOptions, Ni, Piece, Process, Put, Target};
 
 use crate::conduit::Conduit;
-use crate::config::AM_INDEX;
+use crate::config::{AM_INDEX, RAR_INDEX};
 use crate::credit::credits_for;
 use crate::deferred::Then;
 use crate::error::{AmError, Stall, Try};
@@ -91,6 +92,11 @@ impl<N: Ni> Conduit<N> {
                 most: room,
             });
         }
+        if length >= PLACED_FROM
+            && let Some(placed) = self.placed_long(to, (handler, count), args, payload, place)?
+        {
+            return Ok(placed);
+        }
         if !self.goes_packed(to, args.len(), length, may_go_alone) {
             return self.unpacked_long(to, (handler, count), args, payload, place);
         }
@@ -115,6 +121,50 @@ impl<N: Ni> Conduit<N> {
                 Ok(Try::Done(LongSent { source: None }))
             }
         }
+    }
+
+    /// Writes the payload into the rank's segment and sends a header that names its place, if the segment was
+    /// offered.
+    /// `None`: it was not, and nothing was done.
+    fn placed_long(
+        &mut self,
+        to: u32,
+        (handler, count): (u8, u8),
+        args: &[u32],
+        payload: &Source<'_>,
+        place: u64,
+    ) -> Result<Option<Try<LongSent>>, AmError> {
+        let Some(process) = self.ranks.process(to) else {
+            return Ok(None);
+        };
+        let target = placed_at(process, place);
+        if !self.ni.can_place(&target, payload.len()) {
+            return Ok(None);
+        }
+        let at = padded(args.len());
+        let head = Head {
+            flags: Flags::PLACED,
+            handler,
+            args: count,
+            other: payload.len() as u32,
+            length: at + PACKED_OFFSET,
+        };
+        let taken = match self.take(to, head.length, 1)? {
+            Try::Stalled(stall) => return Ok(Some(Try::Stalled(stall))),
+            Try::Done(taken) => taken,
+        };
+        if !self.ni.place(&target, payload.bytes(&self.segment)) {
+            self.untake(to, taken);
+            return Ok(None);
+        }
+        let place = place.to_le_bytes();
+        if !self.send_payload(head, taken, args, &Source::Bytes(&place)) {
+            let start = self.reqsb.offset(taken.chunk) as usize;
+            write_args(args, self.reqsb.memory(), start);
+            self.reqsb.memory().write(start + at, &place);
+            self.send_header(to, head, taken);
+        }
+        Ok(Some(Try::Done(LongSent { source: None })))
     }
 
     /// Packed when that is on, header and payload fit one chunk, and packing is not what makes it wait for
@@ -239,6 +289,20 @@ impl<N: Ni> Conduit<N> {
                 most: self.max_packed_long(0) as u64,
             }),
         }
+    }
+}
+
+/// Shortest payload in bytes that is placed: a shorter one would have to be in order with what was sent
+/// before it.
+pub(crate) const PLACED_FROM: u64 = 513;
+
+/// Where the payload of a Long is placed.
+pub(crate) const fn placed_at(process: Process, place: u64) -> Target {
+    Target {
+        process,
+        pt_index: RAR_INDEX,
+        match_bits: Id::Rar as u64,
+        remote_offset: place,
     }
 }
 

@@ -113,6 +113,9 @@ impl Flags {
     /// A Long whose payload is a message of its own, for which the handler waits.
     pub const SYNC: Self = Self(0x20);
 
+    /// A Long whose payload is in the segment already when its header is sent.
+    pub const PLACED: Self = Self(0x34);
+
     /// Whether all flags of `other` are set.
     #[inline]
     #[must_use]

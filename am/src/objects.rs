@@ -52,6 +52,8 @@ pub(crate) struct Objects {
     pub(crate) nothing: MdHandle,
     /// Counts what fell into the catch basin.
     pub(crate) basin: CtHandle,
+    /// The segment, as puts and gets reach it.
+    pub(crate) open: EntryHandle,
     /// Largest message in bytes that a volatile descriptor copies.
     pub(crate) volatile: u64,
     pub(crate) most: u64,
@@ -188,7 +190,7 @@ impl Objects {
                 .map_err(step("a portal table entry"))?;
         }
         let basin = ni.ct_alloc().map_err(step("the count of the catch basin"))?;
-        attach_targets(ni, memories, basin)?;
+        let open = attach_targets(ni, memories, basin)?;
         for buffer in 0..buffers.len() {
             attach_buffer(ni, buffers, buffer).map_err(step("a receive buffer"))?;
         }
@@ -224,6 +226,7 @@ impl Objects {
             boot,
             nothing,
             basin,
+            open,
             volatile: limits.max_volatile_size,
             most: limits.max_msg_size,
         })
@@ -236,7 +239,7 @@ pub(crate) fn step(step: &'static str) -> impl Fn(NiError) -> AmError {
 }
 
 /// The entries that stay as they are.
-fn attach_targets<N: Ni>(ni: &mut N, memories: &Memories, basin: CtHandle) -> Result<(), AmError> {
+fn attach_targets<N: Ni>(ni: &mut N, memories: &Memories, basin: CtHandle) -> Result<EntryHandle, AmError> {
     let of = |memory: &RegionSlice| Memory::One(Landing::Region(memory.clone()));
     let base = EntryOptions::EVENT_LINK_DISABLE | EntryOptions::EVENT_UNLINK_DISABLE;
     let put = base | EntryOptions::OP_PUT;
@@ -245,14 +248,13 @@ fn attach_targets<N: Ni>(ni: &mut N, memories: &Memories, basin: CtHandle) -> Re
     let mut attach = |index, memory, options, id, list, pointer| {
         let entry = Entry::open(memory, options).matching(bits(id), IGNORE);
         ni.append(index, entry, list, pointer)
-            .map(drop)
             .map_err(step("an entry of the portal table"))
     };
     let (first, last) = (List::Priority, List::Overflow);
     // Replies are the most frequent of those on this list.
     attach(RAR_INDEX, of(&memories.reqsb), put, Id::ReqSb, first, 0)?;
     let open = put | EntryOptions::OP_GET | silent;
-    attach(RAR_INDEX, of(&memories.segment), open, Id::Rar, first, 0)?;
+    let open = attach(RAR_INDEX, of(&memories.segment), open, Id::Rar, first, 0)?;
     attach(RAR_INDEX, of(&memories.segment), put, Id::RarSrc, first, 0)?;
     attach(
         AM_INDEX,
@@ -267,8 +269,8 @@ fn attach_targets<N: Ni>(ni: &mut N, memories: &Memories, basin: CtHandle) -> Re
     let counted = EntryOptions::EVENT_CT_COMM | EntryOptions::UNEXPECTED_HDR_DISABLE;
     let entry = Entry::open(Memory::Empty, put | silent | counted).matching(bits(Id::ReqRb), IGNORE);
     ni.append(AM_INDEX, entry.counted(basin), last, RARAM_POINTER)
-        .map(drop)
-        .map_err(step("the catch basin"))
+        .map_err(step("the catch basin"))?;
+    Ok(open)
 }
 
 /// Attaches a receive buffer, at the end of the list.

@@ -25,7 +25,7 @@ impl<N: Ni> Conduit<N> {
     /// handlers. Reads no clock.
     #[inline]
     pub fn poll(&mut self) -> usize {
-        let (mut work, requests) = self.poll_but_requests();
+        let (mut work, requests) = self.poll_queues(true);
         if requests != 0 {
             work += self.poll_am(requests);
         }
@@ -36,14 +36,14 @@ impl<N: Ni> Conduit<N> {
     /// Polls without handling requests: no request handler runs.
     #[inline]
     pub fn poll_safely(&mut self) -> usize {
-        self.poll_but_requests().0
+        self.poll_queues(false).0
     }
 
-    /// The work done, and how many events the AM queue holds.
+    /// The work done, and how many events the AM queue holds. A request handler runs with `requests` only.
     #[inline]
-    fn poll_but_requests(&mut self) -> (usize, usize) {
+    fn poll_queues(&mut self, requests: bool) -> (usize, usize) {
         self.flush();
-        let mut work = self.ni.poll(ARRIVALS);
+        let mut work = self.poll_interface(ARRIVALS, requests);
         if !self.deferred.is_empty() {
             work += self.send_deferred();
         }

@@ -90,7 +90,7 @@ impl<N: Ni> Conduit<N> {
         })
     }
 
-    fn untake(&mut self, to: u32, taken: Taken) {
+    pub(crate) fn untake(&mut self, to: u32, taken: Taken) {
         if to != self.me {
             self.credits.untake(to, taken.credit);
         }

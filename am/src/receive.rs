@@ -1,34 +1,20 @@
 //! What arrives: requests and their data on the AM queue, replies and the ends of our own operations on the
 //! SAFE queue (gasnet.md sections 3 and 4).
-//!
-//! Whatever a peer wrote is looked at before it is believed: the process that sent it must be the rank that
-//! it names, lengths must add up, offsets must be inside. What does not is counted and dropped.
 
 use doorbell_fabric::memory::SharedBytes;
 use doorbell_fabric::ni::{Event, EventKind, List, Ni, NiFail};
 
 use crate::chunks::ChunkUse;
 use crate::conduit::Conduit;
-use crate::credit::CreditByte;
 use crate::error::Fault;
-use crate::handler::{Handlers, MAX_ARGS, Payload, Reply};
+use crate::handler::{Payload, Reply};
 use crate::long_cache::{Half, ReplyHeader, RequestHeader};
-use crate::match_bits::{AmData, AmHeader, Flags, Id, Kind, LongData, LongSource, OneSided, REPLY_LID};
+use crate::match_bits::{AmHeader, Id, Kind, LongData, LongSource, OneSided, REPLY_LID};
 use crate::objects;
 use crate::ops::Ended;
 use crate::putget::SENDS;
-use crate::source::{PACKED_OFFSET, args_bytes, padded, read_args};
-use crate::token::{Outbox, Request};
-
-/// Where a message's payload is, once its lengths have been found to add up.
-enum Body<'a> {
-    Short,
-    Medium(SharedBytes<'a>),
-    /// The payload is to be copied to this offset of the segment.
-    Packed(u64, SharedBytes<'a>),
-    /// The payload is a message of its own.
-    Unpacked,
-}
+use crate::receiver::{Answered, Arrived, Came, Owed, receiver};
+use crate::source::read_args;
 
 impl<N: Ni> Conduit<N> {
     /// An event of the AM queue. A reply of any kind can be sent.
@@ -76,73 +62,15 @@ impl<N: Ni> Conduit<N> {
     /// The header of a request, with what travels along.
     #[inline]
     fn request_header(&mut self, event: &Event, buffer: usize) {
-        let data = AmData::of(event.hdr_data);
-        let Some(header) = AmHeader::of(event.match_bits) else {
+        let bytes = self.reqrb.bytes(buffer, event.place, event.mlength);
+        let Some(bytes) = bytes.filter(|_| event.rlength == event.mlength) else {
             return self.hostile();
         };
-        if event.rlength != event.mlength
-            || !header.flags.has(Flags::REQUEST)
-            || header.offset >= REPLY_LID
-            || self.ranks.process(data.source) != Some(event.initiator)
-        {
-            return self.hostile();
+        match receiver!(self).request(&arrived(event, bytes)) {
+            Came::Handled(owed) => self.send_reply(owed),
+            Came::Half(source, kept) => self.request_half(source, kept),
+            Came::Hostile => self.hostile(),
         }
-        let Some(bytes) = self.reqrb.bytes(buffer, event.place, event.mlength) else {
-            return self.hostile();
-        };
-        let Some(body) = body(&header, &data, bytes) else {
-            return self.hostile();
-        };
-        let Ok(due) = self
-            .credits
-            .arrived(data.source, CreditByte::from_wire(data.credit))
-        else {
-            return self.hostile();
-        };
-        let (source, handler) = (data.source, header.handler);
-        let args = read_args(usize::from(header.args), bytes);
-        let count = usize::from(header.args);
-        let payload = match body {
-            Body::Short => Payload::None,
-            Body::Medium(bytes) => Payload::Medium(bytes),
-            Body::Packed(offset, bytes) => {
-                let length = bytes.len() as u64;
-                let end = offset.checked_add(length);
-                if end.is_none_or(|end| end > self.segment.len() as u64) {
-                    // Its credits go back all the same: that the place is wrong is the requester's mistake,
-                    // not a thief's.
-                    self.hostile();
-                    return self.send_reply(source, header.offset, due);
-                }
-                self.segment.write_shared(offset as usize, bytes);
-                Payload::Long {
-                    offset,
-                    bytes: self.segment.as_shared().skip(offset as usize).take(bytes.len()),
-                }
-            }
-            Body::Unpacked => {
-                let kept = RequestHeader {
-                    handler,
-                    count: header.args,
-                    args,
-                    chunk: header.offset,
-                    due,
-                };
-                return self.request_half(source, kept);
-            }
-        };
-        address(&mut self.outbox, source, &self.remotes);
-        let args = args.get(..count).unwrap_or(&args);
-        let found = run_request(
-            &mut self.handlers,
-            &mut self.outbox,
-            source,
-            handler,
-            args,
-            payload,
-        );
-        self.ran(found);
-        self.send_reply(source, header.offset, due);
     }
 
     /// Handles a request's header whose data is a message of its own.
@@ -154,8 +82,9 @@ impl<N: Ni> Conduit<N> {
                 if let Err(Half::Request(header)) = self.lids.put(source, lid, Half::Request(header)) {
                     // Its credits are returned all the same.
                     self.hostile();
-                    address(&mut self.outbox, source, &self.remotes);
-                    self.send_reply(source, header.chunk, header.due);
+                    let (chunk, due) = (header.chunk, header.due);
+                    self.outbox.draft = None;
+                    self.send_reply(Owed { source, chunk, due });
                 }
             }
             Some(Half::Data { offset, length }) => self.long_request(source, header, offset, length),
@@ -174,6 +103,7 @@ impl<N: Ni> Conduit<N> {
             return self.hostile();
         };
         let (offset, length) = (event.place, event.mlength);
+        self.ni.offer(event.initiator, self.objects.open);
         match self.lids.take(source, lid) {
             None => {
                 self.stats.halves[0] += 1;
@@ -226,7 +156,6 @@ impl<N: Ni> Conduit<N> {
             chunk,
             due,
         } = header;
-        address(&mut self.outbox, source, &self.remotes);
         let bytes = self
             .segment
             .as_shared()
@@ -234,22 +163,8 @@ impl<N: Ni> Conduit<N> {
             .take(length as usize);
         let payload = Payload::Long { offset, bytes };
         let args = args.get(..usize::from(count)).unwrap_or(&args);
-        let found = run_request(
-            &mut self.handlers,
-            &mut self.outbox,
-            source,
-            handler,
-            args,
-            payload,
-        );
-        self.ran(found);
-        self.send_reply(source, chunk, due);
-    }
-
-    #[inline]
-    fn ran(&mut self, found: bool) {
-        self.stats.handled[0] += 1;
-        self.stats.unhandled += u64::from(!found);
+        receiver!(self).run(source, handler, args, payload);
+        self.send_reply(Owed { source, chunk, due });
     }
 
     /// Appends a completed buffer to the list again.
@@ -263,65 +178,35 @@ impl<N: Ni> Conduit<N> {
     /// The header of a reply, in the chunk of its request.
     #[inline]
     fn reply_header(&mut self, event: &Event) {
-        let data = AmData::of(event.hdr_data);
-        let (Some(header), Some(chunk)) = (AmHeader::of(event.match_bits), self.reqsb.at(event.place)) else {
+        let Some(chunk) = self.reqsb.at(event.place) else {
             return self.hostile();
         };
-        let asked =
-            matches!(self.uses.get(chunk as usize), Some(ChunkUse::Request(to)) if *to == data.source);
-        if !asked
-            || event.fail != NiFail::Ok
-            || event.rlength != event.mlength
-            || header.flags.has(Flags::REQUEST)
-            || self.ranks.process(data.source) != Some(event.initiator)
-        {
-            return self.hostile();
-        }
         let bytes = self.reqsb.bytes(chunk, 0).take(event.mlength as usize);
-        let Some(body) = body(&header, &data, bytes) else {
-            return self.hostile();
-        };
-        if bytes.len() as u64 != event.mlength
-            || self
-                .credits
-                .replied(data.source, CreditByte::from_wire(data.credit))
-                .is_err()
-        {
+        if event.fail != NiFail::Ok || event.rlength != event.mlength || bytes.len() as u64 != event.mlength {
             return self.hostile();
         }
-        let payload = match body {
-            Body::Short => Payload::None,
-            Body::Medium(bytes) => Payload::Medium(bytes),
-            Body::Packed(offset, bytes) => {
-                let end = offset.checked_add(bytes.len() as u64);
-                if end.is_none_or(|end| end > self.segment.len() as u64) {
-                    self.hostile();
-                    return self.free_chunk(chunk);
-                }
-                self.segment.write_shared(offset as usize, bytes);
-                Payload::Long {
-                    offset,
-                    bytes: self.segment.as_shared().skip(offset as usize).take(bytes.len()),
-                }
+        let asked = asked(&self.uses, chunk);
+        match receiver!(self).reply(&arrived(event, bytes), asked) {
+            Answered::Handled => self.free_chunk(chunk),
+            Answered::Misplaced => {
+                self.hostile();
+                self.free_chunk(chunk);
             }
-            Body::Unpacked => {
+            Answered::Half {
+                source,
+                lid,
+                handler,
+                count,
+            } => {
                 let kept = ReplyHeader {
                     chunk,
-                    handler: header.handler,
-                    count: header.args,
+                    handler,
+                    count,
                 };
-                return self.reply_half(data.source, data.other, kept);
+                self.reply_half(source, lid, kept);
             }
-        };
-        let args = read_args(usize::from(header.args), bytes);
-        let args = args.get(..usize::from(header.args)).unwrap_or(&args);
-        let reply = Reply {
-            source: data.source,
-            args,
-            payload,
-        };
-        let found = self.handlers.run_reply(header.handler, reply);
-        self.reply_ran(found, chunk);
+            Answered::Hostile => self.hostile(),
+        }
     }
 
     #[inline]
@@ -470,56 +355,22 @@ impl<N: Ni> Conduit<N> {
     }
 }
 
-/// Points the outbox at a requester.
+/// A message that has landed, as its event has it.
 #[inline]
-pub(crate) fn address(outbox: &mut Outbox, source: u32, remotes: &[crate::boot::RemoteSegment]) {
-    outbox.requester = source;
-    outbox.their_segment = remotes.get(source as usize).map_or(0, |remote| remote.size);
-    outbox.draft = None;
-}
-
-/// Runs the handler of a request; whether there is one.
-#[inline]
-pub(crate) fn run_request(
-    handlers: &mut Handlers,
-    outbox: &mut Outbox,
-    source: u32,
-    handler: u8,
-    args: &[u32],
-    payload: Payload<'_>,
-) -> bool {
-    handlers.run_request(
-        handler,
-        Request {
-            source,
-            args,
-            payload,
-            outbox,
-        },
-    )
-}
-
-/// Whether the flags are one valid kind of message, and the lengths add up.
-#[inline]
-fn body<'a>(header: &AmHeader, data: &AmData, bytes: SharedBytes<'a>) -> Option<Body<'a>> {
-    let count = usize::from(header.args);
-    if count > MAX_ARGS {
-        return None;
+fn arrived<'a>(event: &Event, bytes: SharedBytes<'a>) -> Arrived<'a> {
+    Arrived {
+        initiator: event.initiator,
+        match_bits: event.match_bits,
+        hdr_data: event.hdr_data,
+        bytes,
     }
-    let kind = header.flags.0 & !Flags::REQUEST.0;
-    let other = data.other as usize;
-    const SHORT: u8 = Flags::SHORT.0;
-    const MEDIUM: u8 = Flags::MEDIUM.0;
-    const PACKED: u8 = Flags::LONG.with(Flags::PACKED).0;
-    const UNPACKED: u8 = Flags::LONG.with(Flags::SYNC).0;
-    match kind {
-        SHORT if bytes.len() == args_bytes(count) => Some(Body::Short),
-        MEDIUM if bytes.len() == padded(count) + other => Some(Body::Medium(bytes.skip(padded(count)))),
-        PACKED if bytes.len() == padded(count) + PACKED_OFFSET + other => {
-            let to = bytes.read(padded(count)).map(u64::from_le_bytes)?;
-            Some(Body::Packed(to, bytes.skip(padded(count) + PACKED_OFFSET)))
-        }
-        UNPACKED if bytes.len() == args_bytes(count) => Some(Body::Unpacked),
+}
+
+/// The rank that the request in a chunk went to.
+#[inline]
+pub(crate) fn asked(uses: &[ChunkUse], chunk: u32) -> Option<u32> {
+    match uses.get(chunk as usize) {
+        Some(ChunkUse::Request(to)) => Some(*to),
         _ => None,
     }
 }

@@ -3,17 +3,19 @@
 //! A reply needs no credits: it lands in the chunk that its request was sent from, and its events are within
 //! the size of the SAFE queue. Its other resources are reserved before the request is handled.
 
-use doorbell_fabric::message::Landing;
+use doorbell_fabric::message::{Body, Landing};
 use doorbell_fabric::ni::{AckReq, Md, MdHandle, MdOptions, Memory, Ni, Piece, Put, Target};
 
 use crate::conduit::Conduit;
 use crate::config::RAR_INDEX;
-use crate::credit::Due;
 use crate::deferred::Then;
 use crate::error::Fault;
 use crate::handler::NO_OP;
+use crate::long::{PLACED_FROM, placed_at};
 use crate::match_bits::{AmData, AmHeader, Flags, Id, LongData, LongSource, REPLY_LID};
 use crate::putget::SENDS;
+use crate::receiver::Owed;
+use crate::source::{PACKED_OFFSET, padded, view};
 use crate::token::{Draft, DraftData, From};
 
 /// The reply of a handler that did not reply.
@@ -27,11 +29,15 @@ const NOTHING: Draft = Draft {
 };
 
 impl<N: Ni> Conduit<N> {
-    /// Sends what the handler has drafted, with the credits of the request, to the requester's chunk at
-    /// offset `chunk`.
+    /// Sends what the handler has drafted, with the credits of the request, into the requester's chunk.
     #[inline]
-    pub(crate) fn send_reply(&mut self, to: u32, chunk: u32, due: Due) {
-        let draft = self.outbox.draft.take().unwrap_or_else(|| {
+    pub(crate) fn send_reply(&mut self, owed: Owed) {
+        let Owed {
+            source: to,
+            chunk,
+            due,
+        } = owed;
+        let mut draft = self.outbox.draft.take().unwrap_or_else(|| {
             self.stats.no_reply += 1;
             NOTHING
         });
@@ -39,9 +45,10 @@ impl<N: Ni> Conduit<N> {
         let Some(process) = self.ranks.process(to) else {
             return;
         };
+        self.place_reply(process, &mut draft);
         self.stats.replies[kind(draft.flags)] += 1;
         let mut other = draft.other;
-        if let Some(data) = draft.data {
+        if let Some(data) = draft.data.take() {
             other = REPLY_LID | self.next_lid;
             self.next_lid = (self.next_lid + 1) & (REPLY_LID - 1);
             let bits = LongData {
@@ -58,15 +65,40 @@ impl<N: Ni> Conduit<N> {
         let Some(own) = self.held.chunk else {
             return;
         };
+        let target = Target {
+            process,
+            pt_index: RAR_INDEX,
+            match_bits: AmHeader {
+                id: Id::ReqSb,
+                flags: draft.flags,
+                handler: draft.handler,
+                args: draft.args,
+                offset: 0,
+            }
+            .bits(),
+            remote_offset: u64::from(chunk),
+        };
+        let hdr_data = AmData {
+            source: self.me,
+            other,
+            credit,
+        }
+        .bits();
+        let at = self.rplsb.offset(own) as usize;
+        let bytes = self
+            .rplsb
+            .memory()
+            .as_shared()
+            .skip(at)
+            .take(draft.length as usize);
+        if !self.is_full(process)
+            && let Some(Ok(())) = self.ni.put_bytes(&target, hdr_data, &[], Body::Shared(bytes))
+        {
+            self.begun = true;
+            return;
+        }
         let volatile = u64::from(draft.length) <= self.objects.volatile;
         let mark = if volatile { 0 } else { SENDS };
-        let header = |id, offset| AmHeader {
-            id,
-            flags: draft.flags,
-            handler: draft.handler,
-            args: draft.args,
-            offset,
-        };
         let put = Put {
             from: Piece {
                 md: if volatile {
@@ -78,19 +110,16 @@ impl<N: Ni> Conduit<N> {
             },
             length: u64::from(draft.length),
             ack: AckReq::None,
-            target: Target {
-                process,
-                pt_index: RAR_INDEX,
-                match_bits: header(Id::ReqSb, 0).bits(),
-                remote_offset: u64::from(chunk),
-            },
-            user_ptr: header(Id::RplSb, own | mark).bits(),
-            hdr_data: AmData {
-                source: self.me,
-                other,
-                credit,
+            target,
+            user_ptr: AmHeader {
+                id: Id::RplSb,
+                flags: draft.flags,
+                handler: draft.handler,
+                args: draft.args,
+                offset: own | mark,
             }
             .bits(),
+            hdr_data,
         };
         if !volatile {
             // The SEND returns ticket and chunk.
@@ -102,6 +131,36 @@ impl<N: Ni> Conduit<N> {
             self.held.spend_chunk();
             self.replies_under_way += 1;
         }
+    }
+
+    /// Places the data of a Long reply in the requester's segment, if that was offered: its header names the
+    /// place.
+    #[inline]
+    fn place_reply(&mut self, process: doorbell_fabric::ni::Process, draft: &mut Draft) {
+        let Some((data, own)) = draft.data.as_ref().zip(self.held.chunk) else {
+            return;
+        };
+        let target = placed_at(process, data.to);
+        let whole = padded(usize::from(draft.args)) + PACKED_OFFSET;
+        if data.length < PLACED_FROM || whole > self.rplsb.size() as usize {
+            return;
+        }
+        let bytes = match &data.from {
+            From::Segment(offset) => {
+                let bytes = self.segment.as_shared().skip(*offset as usize);
+                bytes.take(data.length as usize)
+            }
+            From::Memory(memory) => view(memory),
+        };
+        if !self.ni.can_place(&target, data.length) || !self.ni.place(&target, bytes) {
+            return;
+        }
+        let at = self.rplsb.offset(own) as usize + whole - PACKED_OFFSET;
+        self.rplsb.memory().write(at, &data.to.to_le_bytes());
+        draft.flags = Flags::PLACED;
+        draft.other = data.length as u32;
+        draft.length = whole as u32;
+        draft.data = None;
     }
 
     /// The data of an unpacked Long reply.
@@ -174,7 +233,7 @@ pub(crate) const fn kind(flags: Flags) -> usize {
         0
     } else if flags.has(Flags::MEDIUM) {
         1
-    } else if flags.has(Flags::PACKED) {
+    } else if flags.has(Flags::PACKED) && !flags.has(Flags::PLACED) {
         2
     } else {
         3

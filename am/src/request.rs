@@ -9,7 +9,8 @@
 //!
 //! A message to oneself takes none of them: its handlers run in the call.
 
-use doorbell_fabric::ni::{AckReq, Ni, Piece, Process, Put, Target};
+use doorbell_fabric::message::Body;
+use doorbell_fabric::ni::{AckReq, Ni, NiError, Piece, Process, Put, Target};
 use doorbell_fabric::time::Time;
 
 use crate::chunks::ChunkUse;
@@ -22,7 +23,7 @@ use crate::handler::MAX_ARGS;
 use crate::match_bits::{AmData, AmHeader, Flags, Id};
 use crate::putget::SENDS;
 use crate::reply::kind;
-use crate::source::{ARGS_BYTES, PACKED_OFFSET, Source, args_bytes, padded, write_args};
+use crate::source::{ARGS_BYTES, PACKED_OFFSET, Source, args_bytes, padded, pairs, write_args};
 use crate::token::{checked, inside, too_long};
 
 /// The wait of the conduit's blocking calls: the caller's clock, and its limit.
@@ -180,10 +181,10 @@ impl<N: Ni> Conduit<N> {
         match self.take(to, head.length, 1)? {
             Try::Stalled(stall) => Ok(Try::Stalled(stall)),
             Try::Done(taken) => {
-                if !args.is_empty() {
+                if !self.send_args(head, taken, args) {
                     write_args(args, self.reqsb.memory(), self.reqsb.offset(taken.chunk) as usize);
+                    self.send_header(to, head, taken);
                 }
-                self.send_header(to, head, taken);
                 Ok(Try::Done(()))
             }
         }
@@ -215,9 +216,6 @@ impl<N: Ni> Conduit<N> {
         match self.take(to, length, 1)? {
             Try::Stalled(stall) => Ok(Try::Stalled(stall)),
             Try::Done(taken) => {
-                let at = self.reqsb.offset(taken.chunk) as usize;
-                write_args(args, self.reqsb.memory(), at);
-                payload.copy_into(&self.segment, self.reqsb.memory(), at + padded(args.len()));
                 let head = Head {
                     flags: Flags::MEDIUM,
                     handler,
@@ -225,7 +223,12 @@ impl<N: Ni> Conduit<N> {
                     other: payload.len() as u32,
                     length,
                 };
-                self.send_header(to, head, taken);
+                if !self.send_payload(head, taken, args, payload) {
+                    let at = self.reqsb.offset(taken.chunk) as usize;
+                    write_args(args, self.reqsb.memory(), at);
+                    payload.copy_into(&self.segment, self.reqsb.memory(), at + padded(args.len()));
+                    self.send_header(to, head, taken);
+                }
                 Ok(Try::Done(()))
             }
         }
@@ -293,6 +296,77 @@ impl<N: Ni> Conduit<N> {
         Try::Stalled(stall)
     }
 
+    /// Sends a Short without writing it into its chunk, which then is only where the reply goes; returns
+    /// whether the interface took it.
+    #[inline]
+    fn send_args(&mut self, head: Head, taken: Taken, args: &[u32]) -> bool {
+        let (words, last) = pairs(args);
+        let words = words.get(..args.len() / 2).unwrap_or(&[]);
+        let body = match args.len() % 2 {
+            0 => Body::Empty,
+            _ => Body::Bytes(&last),
+        };
+        let (target, data) = (self.target(head, taken), self.data(head, taken));
+        let sent = self.ni.put_bytes(&target, data, words, body);
+        self.was_sent(head, sent)
+    }
+
+    /// Sends a Medium out of its caller's memory, without writing it into its chunk; returns whether the
+    /// interface took it.
+    #[inline]
+    pub(crate) fn send_payload(
+        &mut self,
+        head: Head,
+        taken: Taken,
+        args: &[u32],
+        payload: &Source<'_>,
+    ) -> bool {
+        let (words, _) = pairs(args);
+        let words = words.get(..args.len().div_ceil(2)).unwrap_or(&[]);
+        let (target, data) = (self.target(head, taken), self.data(head, taken));
+        let bytes = payload.bytes(&self.segment);
+        let sent = self.ni.put_bytes(&target, data, words, Body::Shared(bytes));
+        self.was_sent(head, sent)
+    }
+
+    /// Counts a request, if it was sent.
+    #[inline]
+    fn was_sent(&mut self, head: Head, sent: Option<Result<(), NiError>>) -> bool {
+        let sent = sent == Some(Ok(()));
+        self.stats.requests[kind(head.flags)] += u64::from(sent);
+        self.begun |= sent;
+        sent
+    }
+
+    /// Where a request goes.
+    #[inline]
+    fn target(&self, head: Head, taken: Taken) -> Target {
+        let header = AmHeader {
+            id: Id::ReqRb,
+            flags: head.flags.with(Flags::REQUEST),
+            handler: head.handler,
+            args: head.args,
+            offset: self.reqsb.offset(taken.chunk),
+        };
+        Target {
+            process: taken.process,
+            pt_index: AM_INDEX,
+            match_bits: header.bits(),
+            remote_offset: 0,
+        }
+    }
+
+    /// The header data of a request.
+    #[inline]
+    fn data(&self, head: Head, taken: Taken) -> u64 {
+        let data = AmData {
+            source: self.me,
+            other: head.other,
+            credit: taken.credit.wire(),
+        };
+        data.bits()
+    }
+
     /// Sends the header of a request; what travels along is in its chunk.
     #[inline]
     pub(crate) fn send_header(&mut self, to: u32, head: Head, taken: Taken) {
@@ -300,13 +374,6 @@ impl<N: Ni> Conduit<N> {
         let offset = self.reqsb.offset(taken.chunk);
         let volatile = head.length as u64 <= self.objects.volatile;
         let mark = if volatile { 0 } else { SENDS };
-        let header = |id, offset| AmHeader {
-            id,
-            flags: head.flags.with(Flags::REQUEST),
-            handler: head.handler,
-            args: head.args,
-            offset,
-        };
         let put = Put {
             from: Piece {
                 md: if volatile {
@@ -318,19 +385,16 @@ impl<N: Ni> Conduit<N> {
             },
             length: head.length as u64,
             ack: AckReq::None,
-            target: Target {
-                process: taken.process,
-                pt_index: AM_INDEX,
-                match_bits: header(Id::ReqRb, offset).bits(),
-                remote_offset: 0,
-            },
-            user_ptr: header(Id::ReqSb, taken.chunk | mark).bits(),
-            hdr_data: AmData {
-                source: self.me,
-                other: head.other,
-                credit: taken.credit.wire(),
+            target: self.target(head, taken),
+            user_ptr: AmHeader {
+                id: Id::ReqSb,
+                flags: head.flags.with(Flags::REQUEST),
+                handler: head.handler,
+                args: head.args,
+                offset: taken.chunk | mark,
             }
             .bits(),
+            hdr_data: self.data(head, taken),
         };
         if !volatile {
             // Checked before; SEND returns it.

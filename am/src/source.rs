@@ -61,17 +61,25 @@ impl Source<'_> {
         matches!(self, Self::Segment { .. } | Self::Memory(_))
     }
 
-    /// Copies them into `to` at `at`. Those of the segment were checked to be inside.
+    /// Returns the bytes. Those of the segment were checked to be inside.
+    #[inline]
+    pub(crate) fn bytes<'b>(&'b self, segment: &'b RegionSlice) -> SharedBytes<'b> {
+        match self {
+            Self::Bytes(bytes) => SharedBytes::of(bytes),
+            Self::Shared(bytes) => *bytes,
+            Self::Segment { offset, length } => {
+                segment.as_shared().skip(*offset as usize).take(*length as usize)
+            }
+            Self::Memory(memory) => view(memory),
+        }
+    }
+
+    /// Copies the bytes into `to` at `at`. Those of the segment were checked to be inside.
     #[inline]
     pub(crate) fn copy_into(&self, segment: &RegionSlice, to: &RegionSlice, at: usize) -> usize {
         match self {
             Self::Bytes(bytes) => to.write(at, bytes),
-            Self::Shared(bytes) => to.write_shared(at, *bytes),
-            Self::Segment { offset, length } => {
-                let bytes = segment.as_shared().skip(*offset as usize).take(*length as usize);
-                to.write_shared(at, bytes)
-            }
-            Self::Memory(memory) => to.write_shared(at, view(memory)),
+            _ => to.write_shared(at, self.bytes(segment)),
         }
     }
 }
@@ -185,6 +193,20 @@ pub(crate) fn write_args(args: &[u32], to: &RegionSlice, at: usize) {
             _ => {}
         }
     }
+}
+
+/// Arguments as words of two, padded; and the last one as bytes.
+#[inline]
+pub(crate) fn pairs(args: &[u32]) -> ([u64; MAX_ARGS / 2], [u8; 4]) {
+    let mut words = [0; MAX_ARGS / 2];
+    for (word, pair) in words.iter_mut().zip(args.chunks(2)) {
+        *word = match *pair {
+            [low, high] => u64::from(low) | u64::from(high) << 32,
+            [last] => u64::from(last),
+            _ => 0,
+        };
+    }
+    (words, args.last().copied().unwrap_or(0).to_le_bytes())
 }
 
 /// Reads `count` arguments, at most 16.

@@ -16,6 +16,8 @@ pub struct Stats {
     pub no_reply: u64,
     /// Requests whose handler ran, and replies.
     pub handled: [u64; 2],
+    /// Requests and replies whose handler ran on the bytes where they arrived.
+    pub in_place: u64,
     /// Messages for a handler that was not registered.
     pub unhandled: u64,
     /// Puts and gets started.
@@ -95,8 +97,8 @@ fn write(
     let [requests, replies] = stats.handled;
     writeln!(
         out,
-        "handled: requests {requests}, replies {replies}; without a handler {}, without a reply {}",
-        stats.unhandled, stats.no_reply
+        "handled: requests {requests}, replies {replies}, of them where they arrived {}; without a handler {}, without a reply {}",
+        stats.in_place, stats.unhandled, stats.no_reply
     )?;
     let [puts, gets] = stats.one_sided;
     let [segment, bounced, temporary] = stats.ways;

