@@ -8,7 +8,7 @@ use doorbell_job::connect::PeerPath;
 use doorbell_job::control::LostPeers;
 use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::error::Error;
-use doorbell_job::join::{Built, Joined, crowded};
+use doorbell_job::join::{Built, Joined, crowded, crowded_by};
 use doorbell_job::meet::tcp::Remote;
 use doorbell_job::rails::AnyRail;
 use doorbell_job::random;
@@ -70,12 +70,13 @@ impl World {
         let is_crowded = crowded(job.rank(), job.directory(), dedicated);
         let binding = binding::of(config, job.rank(), job.directory(), is_crowded)?;
         let shares = binding.as_ref().is_some_and(|binding| binding.shares.is_some());
+        let is_spinning = crowded_by(job.rank(), job.directory(), binding::threads(config));
         let alone_no_more = Patience::of(&config.progress, true);
         let core = Core {
             pml,
             maker: Maker::this(),
             clock,
-            patience: Patience::of(&config.progress, is_crowded || shares),
+            patience: Patience::of(&config.progress, is_crowded || is_spinning || shares),
             quiet: *config.wait.quiet.get(),
             seen,
             rank: job.rank(),

@@ -106,6 +106,11 @@ pub mod config {
     pub use doorbell_job::launcher::warn_of_unknown_variables;
 }
 
+/// What a control plane is made of, from the settings `control.*`: for programs that start one of their own.
+pub mod control_plane {
+    pub use doorbell_job::control::{Means, RAIL_PURPOSE, check_apart, check_rails};
+}
+
 /// The one error type: what failed, on what, the system's message, the likely cause, and what to do next.
 pub mod error {
     pub use doorbell_job::error::{Awaited, Error, Peers, Waiting};

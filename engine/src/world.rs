@@ -371,6 +371,9 @@ impl World {
         }
         if !std::mem::replace(&mut self.closed, true) {
             let limit = *self.config().wait.close.get();
+            if let Some(control) = &mut self.control {
+                control.release_cores();
+            }
             self.pieces.detach(&self.engine);
             self.engine.close(limit);
             self.job.directory().close();

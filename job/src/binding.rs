@@ -11,6 +11,8 @@
 //! as with a launcher that binds nothing, each takes its part by its place among them. The rank's own thread
 //! keeps all cores but those of progress threads.
 
+mod control;
+
 use std::io::{self, Write as _};
 
 use doorbell_fabric::cores::{self, CoreSet, Pair, Topology};
@@ -22,6 +24,8 @@ use crate::error::Error;
 use crate::launcher::launcher;
 use crate::meet::RankInfo;
 use crate::ranks::Directory;
+
+pub use control::{ControlCore, check_control, of_control, threads};
 
 /// Where the two threads of a rank run, in dedicated mode.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -433,13 +437,13 @@ mod tests {
         fs::write(cpu.join("online"), "0-7\n").unwrap();
     }
 
-    fn topology(mask: &str) -> Topology {
+    pub(super) fn topology(mask: &str) -> Topology {
         let root = tempfile::tempdir().unwrap();
         machine(root.path());
         Topology::under(root.path(), &CoreSet::parse(mask).unwrap())
     }
 
-    fn by(kind: Kind) -> By {
+    pub(super) fn by(kind: Kind) -> By {
         By {
             kind,
             option: two_cores(kind, &|_| None),

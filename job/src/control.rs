@@ -9,7 +9,8 @@
 //!
 //! It exists where `control.mode` is on, at all ranks. They exchange their control addresses once, over the
 //! rails; the key of its sessions is derived from the job's. It listens on the loopback interface alone,
-//! unless `control.nics` names others.
+//! unless `control.nics` names others. Further settings say whether its thread spins and where, and what
+//! carries it beside or instead of `tcp`: rails of its own (`means`).
 //!
 //! With the policy `end`, a rank that the control plane has lost is lost for the rails as well: operations
 //! that need it end with [`Error::PeerLost`], even where the rails would have waited on. A rank without a
@@ -18,26 +19,33 @@
 //!
 //! With a control plane, the end of a world is collective: see [`Control`].
 
+mod means;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use doorbell_fabric::cores::{self, CoreSet, Narrowed};
+
 use doorbell_oob::bytes::Bytes;
-use doorbell_oob::config::{Config as Plan, Policy, Transport};
+use doorbell_oob::config::{Config as Plan, Policy};
 use doorbell_oob::contact::Contact;
 use doorbell_oob::event::Event;
 use doorbell_oob::lines::tcp::{Chosen, Families, Pattern, Settings};
 use doorbell_oob::name::{Epoch, Name};
 use doorbell_oob::plane::Oob;
 use doorbell_oob::routed::Tree;
-use doorbell_oob::{JobKey, OobError, runner};
+use doorbell_oob::{JobKey, OobError};
 use doorbell_pml::Rank;
 
-use crate::config::{Config, ControlPolicy};
+use crate::binding::{self, ControlCore};
+use crate::config::{Config, ControlPolicy, ControlTransport};
 use crate::error::Error;
 use crate::meet::Key;
 use crate::meet::tcp::exit_of;
 use crate::notices::Notices;
 use crate::ranks::Directory;
+
+pub use means::{Means, RAIL_PURPOSE, check_apart, check_rails};
 
 /// The purpose that the sessions' key is derived for.
 const PURPOSE: &str = "control";
@@ -63,6 +71,9 @@ const LONGEST: u32 = 64 << 10;
 pub struct Control {
     oob: Oob,
     job: u64,
+    core: Option<usize>,
+    /// Keeps the thread that started it off that core.
+    narrowed: Option<Narrowed>,
 }
 
 impl Control {
@@ -77,6 +88,17 @@ impl Control {
     #[must_use]
     pub fn name_of(&self, rank: u32) -> Name {
         Name::new(self.job, rank)
+    }
+
+    /// Returns the core that its thread spins on, where one was chosen.
+    #[must_use]
+    pub fn core(&self) -> Option<usize> {
+        self.core
+    }
+
+    /// Lets the thread that started it have its former cores again.
+    pub fn release_cores(&mut self) {
+        self.narrowed = None;
     }
 
     /// Ends the control plane, in agreement with the other ranks if that succeeds within `limit`.
@@ -128,6 +150,19 @@ pub fn refuse_without_processes(config: &Config) -> Result<(), Error> {
     Ok(())
 }
 
+/// Refuses settings of a control plane that cannot be carried out here, before the ranks meet.
+///
+/// # Errors
+/// [`Error::BadValue`], [`Error::Rail`], each with the remedy.
+pub fn check(config: &Config) -> Result<(), Error> {
+    if !*config.control.mode.get() {
+        return Ok(());
+    }
+    config.verify_control()?;
+    binding::check_control(config)?;
+    check_rails(config)
+}
+
 /// Starts the control plane of this rank; collective.
 ///
 /// # Errors
@@ -146,15 +181,15 @@ pub fn start(member: &Member<'_>, key: &Key, allgather: AllGather<'_>) -> Result
     let (control, _) = begun?;
     let all = all?;
     let contacts = contacts(member.size(), &all)?;
-    // Contacts of the ancestors, which this rank may have to connect to; others are found through them.
-    let tree = Tree::new(member.size(), RADIX);
-    let ancestors = tree
-        .ancestors(member.rank)
-        .map(|rank| contacts[rank as usize].clone());
-    let ready = control
-        .oob
-        .learn(ancestors.collect())
-        .and_then(|()| control.oob.begin());
+    let known = if means::needs_all_contacts(member.config) {
+        contacts
+    } else {
+        // Those of the ancestors, which this rank may have to connect to; others are found through them.
+        let tree = Tree::new(member.size(), RADIX);
+        let ancestors = tree.ancestors(member.rank);
+        ancestors.map(|rank| contacts[rank as usize].clone()).collect()
+    };
+    let ready = control.oob.learn(known).and_then(|()| control.oob.begin());
     ready.map_err(|busy| ended(&busy.to_string()))?;
     meet(member.config, &control)?;
     Ok(control)
@@ -186,6 +221,7 @@ fn meet(config: &Config, control: &Control) -> Result<(), Error> {
 fn begin(member: &Member<'_>, key: &Key) -> Result<(Control, Contact), Error> {
     let config = member.config;
     let settings = settings(config, member.directory.is_apart())?;
+    let core = binding::of_control(config, member.rank, member.directory)?;
     let policy = *config.control.policy.get();
     let zero = member
         .directory
@@ -193,15 +229,19 @@ fn begin(member: &Member<'_>, key: &Key) -> Result<(Control, Contact), Error> {
         .ok_or_else(|| ended("rank 0 is missing from the table of ranks"))?;
     let job = zero.incarnation;
     let name = Name::new(job, member.rank);
-    let mut plan = Plan::new(name, Epoch(1), member.size(), vec![Transport::tree("tcp")]);
+    let job_key = JobKey::from_bytes(*key.bytes());
+    let rail_key = Key::of_bytes(*job_key.derive(RAIL_PURPOSE).expose());
+    let means = Means::of(config, settings, &rail_key, core.as_ref().map(|core| core.core));
+    let mut plan = Plan::new(name, Epoch(1), member.size(), means.transports);
     plan.radix = RADIX;
     plan.grace = *config.control.grace.get();
     plan.policy = match policy {
         ControlPolicy::End => Policy::End,
         ControlPolicy::Tell => Policy::Persist,
     };
-    let key = JobKey::from_bytes(*key.bytes()).derive(PURPOSE);
-    let oob = Oob::start(plan, settings, Some(key), runner::Settings::default())?;
+    let widened = core.as_ref().and_then(|core| widened(core.core));
+    let oob = Oob::start(plan, means.carried, Some(job_key.derive(PURPOSE)), means.runner)?;
+    drop(widened);
     if policy == ControlPolicy::End {
         let lost_peers = Arc::clone(member.lost_peers);
         lost_peers.begin("make an eventfd for the control plane")?;
@@ -215,7 +255,31 @@ fn begin(member: &Member<'_>, key: &Key) -> Result<(Control, Contact), Error> {
     }
     let contact = oob.contact().ok().and_then(|contact| contact.wait(SOON)?);
     let contact = contact.ok_or_else(|| ended("it did not report its own address"))?;
-    Ok((Control { oob, job }, contact))
+    let control = Control {
+        oob,
+        job,
+        core: core.as_ref().map(|core| core.core),
+        narrowed: core.and_then(|core| kept_off(&core)),
+    };
+    Ok((control, contact))
+}
+
+/// Gives the calling thread a core that it was kept off for the sake of a progress thread, so that the control
+/// plane's thread, which it starts, can have it.
+fn widened(core: usize) -> Option<Narrowed> {
+    let mut all = cores::allowed();
+    let is_missing = !all.is_empty() && !all.contains(core);
+    all.add(&CoreSet::from_iter([core]));
+    is_missing.then(|| Narrowed::bind(&all).ok()).flatten()
+}
+
+/// Keeps the calling thread off the core that the control plane's spins on, if it has others. Where the
+/// system refuses that, it keeps those that it has.
+fn kept_off(core: &ControlCore) -> Option<Narrowed> {
+    let own = cores::allowed();
+    let others = own.without(&CoreSet::from_iter([core.core]));
+    let is_kept_off = core.is_alone && own.contains(core.core) && !others.is_empty();
+    is_kept_off.then(|| Narrowed::bind(&others).ok()).flatten()
 }
 
 fn ended(why: &str) -> Error {
@@ -230,11 +294,15 @@ fn settings(config: &Config, apart: bool) -> Result<Settings, Error> {
     let control = &config.control;
     let nics = control.nics.get().as_deref().unwrap_or_default();
     let unfit = "the interfaces that the control plane may use, as in `eth0` or `10.0.0.0/8`: the ranks are on several hosts";
+    let has_tcp = control.transports.get().has(ControlTransport::Tcp);
     if let Some(error) = config
         .unfit("control.nics", unfit)
-        .filter(|_| apart && nics.is_empty())
+        .filter(|_| apart && nics.is_empty() && has_tcp)
     {
         return Err(error);
+    }
+    if apart {
+        check_apart(config)?;
     }
     let patterns = nics.split(',').filter(|text| !text.is_empty());
     let patterns: Result<Vec<Pattern>, OobError> = patterns.map(|text| text.trim().parse()).collect();

@@ -10,6 +10,7 @@ use doorbell_sim::SimNet;
 use crate::binding;
 use crate::config::{Config, Origin};
 use crate::connect::{self, PeerPath, RailOwner};
+use crate::control;
 use crate::cores;
 use crate::error::Error;
 use crate::handle::Job;
@@ -185,6 +186,7 @@ pub fn join_over(
     let prepared = resolved.and_then(|(config, hook)| {
         without_launcher(&config)?;
         binding::check(&config)?;
+        control::check(&config)?;
         let (rails, candidates) = open_all(&config)?;
         let own = info(&config, (rank, RANKS), layer, &rails)?;
         Ok((config, hook, (rails, candidates), own))
@@ -240,6 +242,7 @@ fn without_launcher(config: &Config) -> Result<(), Error> {
 /// A rail that cannot be used; too few cores for a progress thread.
 pub fn prepare(config: &Config, rank: u32, size: u32, layer: Layer) -> Result<(Rails, RankInfo), Error> {
     binding::check(config)?;
+    control::check(config)?;
     let alone = size == 1 && config.rails.list.get().0.is_empty();
     let (rails, candidates) = if alone {
         Default::default()
@@ -355,10 +358,14 @@ pub fn all_in_process(
 
 /// Whether the ranks of this host have fewer cores than threads that want to spin.
 pub fn crowded(rank: u32, directory: &Directory, dedicated: bool) -> bool {
+    crowded_by(rank, directory, if dedicated { 2 } else { 1 })
+}
+
+/// The same, for ranks with this many threads that want to spin.
+pub fn crowded_by(rank: u32, directory: &Directory, threads: usize) -> bool {
     let Some(own) = directory.rank_info(rank) else {
         return false;
     };
-    let threads = if dedicated { 2 } else { 1 };
     if directory.is_lazy() {
         let here = directory.here().unwrap_or(directory.size());
         return cores::are_crowded_among(&own.cores, here as usize, threads);

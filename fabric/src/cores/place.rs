@@ -138,6 +138,15 @@ impl Topology {
         Ok(pairs)
     }
 
+    /// Returns the usable cores for further threads of ranks that share these cores and have `taken` some, in
+    /// the order in which ranks take them.
+    #[must_use]
+    pub fn left(&self, taken: &[usize]) -> Vec<usize> {
+        let mut order = self.order(None);
+        order.retain(|core| !taken.contains(core));
+        order
+    }
+
     fn too_few(&self, ranks: usize, each: usize) -> TooFew {
         TooFew {
             ranks,

@@ -10,8 +10,8 @@ use doorbell_oob::lines::tcp::{Pattern, Ports};
 use doorbell_shm::ShmConfig;
 
 use super::drivers::btl_config;
-use super::value::{Size, Value};
-use super::{Config, FACTS, Origin};
+use super::value::{ControlThreads, ControlWait, Size, Value};
+use super::{Config, ControlTransport, FACTS, Origin, ProgressCore};
 use crate::error::Error;
 use crate::types::MOST_RANKS;
 
@@ -30,12 +30,17 @@ const MOST_COMMANDS: u32 = 1 << 20;
 /// each sender has its own eager limit and protocol, each shm lane carries its own geometry, and each pair of
 /// ranks finds out whether pulls work.
 const AGREED: [&str; 4] = ["pml.unexpected", "btl.window", "btl.frame_mac", "control.mode"];
+/// The same, where there is a control plane: one over other transports reaches nobody.
+const AGREED_OF_CONTROL: [&str; 1] = ["control.transports"];
 
 impl Config {
     /// Returns the settings that must be the same at all ranks of a job, each with its two names.
     pub fn agreed(&self) -> BTreeMap<String, String> {
         let all = FACTS.iter().zip(self.all());
-        all.filter(|(fact, _)| AGREED.contains(&fact.name))
+        let of_control = *self.control.mode.get();
+        let is_agreed =
+            |name: &str| AGREED.contains(&name) || (of_control && AGREED_OF_CONTROL.contains(&name));
+        all.filter(|(fact, _)| is_agreed(fact.name))
             .map(|(fact, setting)| (format!("{} ({})", fact.name, fact.variable), setting.show()))
             .collect()
     }
@@ -50,7 +55,44 @@ impl Config {
                 return Err(self.refuse(at, expected));
             }
         }
+        if *self.control.mode.get() {
+            self.verify_control()?;
+        }
         self.btl_out_of_bounds().map_or(Ok(()), Err)
+    }
+
+    /// Checks the settings of a control plane that are bounds of each other: those of the ranks, or of the
+    /// daemons of `doorbell run --hosts`, which have one whatever `control.mode` is.
+    ///
+    /// # Errors
+    /// [`Error::BadValue`] for the first that does not go with the others.
+    pub fn verify_control(&self) -> Result<(), Error> {
+        let control = &self.control;
+        let transports = control.transports.get();
+        let names_core = *control.core.get() != ProgressCore::Auto;
+        let refused = [
+            (
+                names_core && *control.wait.get() == ControlWait::Block,
+                "control.core",
+                "auto where the thread sleeps: only one that spins has a core of its own; set control.wait = \
+                 spin (DOORBELL_CONTROL_WAIT)",
+            ),
+            (
+                !control.rails.get().0.is_empty() && !transports.has(ControlTransport::Rail),
+                "control.rails",
+                "no rails where none are used: add the transport, as in control.transports = tcp,rail \
+                 (DOORBELL_CONTROL_TRANSPORTS)",
+            ),
+            (
+                *control.threads.get() == ControlThreads::Nic && !transports.has(ControlTransport::Tcp),
+                "control.threads",
+                "one without the transport tcp, since rails are on the control plane's one thread: add tcp to \
+                 control.transports (DOORBELL_CONTROL_TRANSPORTS)",
+            ),
+        ];
+        let refused = refused.into_iter().find(|(is_bad, ..)| *is_bad);
+        let error = refused.and_then(|(_, name, expected)| self.unfit(name, expected));
+        error.map_or(Ok(()), Err)
     }
 
     /// Returns the error of the first setting of the BTL that is out of bounds, with the others as they are.

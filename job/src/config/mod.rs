@@ -10,6 +10,7 @@
 //! from it.
 
 mod bounds;
+mod control_transports;
 pub mod drivers;
 mod fault;
 mod progress_core;
@@ -29,13 +30,15 @@ use doorbell_verbs::VerbsConfig;
 use doorbell_xdp::XdpConfig;
 use serde::Serialize;
 
+pub use control_transports::{ControlTransport, ControlTransports};
 pub use fault::{Fault, Faults, When};
 pub use progress_core::ProgressCore;
 pub use setting::{Origin, Setting};
 pub use unknown::warned_variables;
 pub use value::{
-    ControlPolicy, CounterPlace, IpFamily, Launch, Mode, OfiNetwork, Protocol, Rails, Resume, Size,
-    UsnicCommandWay, UsnicCommands, UsnicControl, VerbsRing, Wait, XdpMode,
+    ControlPolicy, ControlRoutes, ControlThreads, ControlWait, CounterPlace, IpFamily, Launch, Mode,
+    OfiNetwork, Protocol, Rails, Resume, Size, UsnicCommandWay, UsnicCommands, UsnicControl, VerbsRing, Wait,
+    XdpMode,
 };
 
 pub(crate) use bounds::mac;
@@ -164,6 +167,18 @@ settings! {
             "What follows when it has lost a rank, or this rank's lifeline.";
         grace: Duration = Duration::from_secs(2), "DOORBELL_CONTROL_GRACE",
             "How long a rank may be unreachable over all paths before it is lost.";
+        threads: ControlThreads = ControlThreads::One, "DOORBELL_CONTROL_THREADS",
+            "Threads of its connections over tcp: one for all interfaces, or one for each.";
+        wait: ControlWait = ControlWait::Block, "DOORBELL_CONTROL_WAIT",
+            "What its thread does while nothing happens: sleep in the kernel, or spin.";
+        core: ProgressCore = ProgressCore::Auto, "DOORBELL_CONTROL_CORE",
+            "The core of a thread that spins: next (another whole core of this rank's), sibling (a hardware thread of this rank's own core), a number, or a list with one for each rank of the host; auto: next where this rank was given enough cores as its own, else not pinned.";
+        transports: ControlTransports = ControlTransports::default(), "DOORBELL_CONTROL_TRANSPORTS",
+            "What carries it, the preferred one first: each takes over what another cannot carry any more; the same at all ranks.";
+        rails: Rails = Rails::default(), "DOORBELL_CONTROL_RAILS",
+            "Rails of its own that the transport rail opens, the preferred one first; empty: shm, which leads to ranks of the same host.";
+        routes: ControlRoutes = ControlRoutes::Tree, "DOORBELL_CONTROL_ROUTES",
+            "Whom it connects to: parent and children in the tree of ranks, which relay, or each rank that a message goes to.";
     }
     /// The address service, which resolves addresses of peers.
     acm: AcmSection {

@@ -350,6 +350,36 @@ words! {
 }
 
 words! {
+    /// The threads that the connections of the control plane's transport `tcp` run on.
+    ControlThreads {
+        /// The control plane's one thread, for all interfaces.
+        One = "one",
+        /// A thread for each interface, beside the control plane's own.
+        Nic = "nic",
+    }
+}
+
+words! {
+    /// What the control plane's thread does while nothing happens.
+    ControlWait {
+        /// It sleeps in the kernel until something does.
+        Block = "block",
+        /// It polls: the lowest latency, for one core.
+        Spin = "spin",
+    }
+}
+
+words! {
+    /// Whom the control plane connects to.
+    ControlRoutes {
+        /// The parent and the children in the tree of ranks, which relay to all others.
+        Tree = "tree",
+        /// Each rank that a message goes to, beside the parent and the children.
+        Direct = "direct",
+    }
+}
+
+words! {
     /// Where other processes can read a rank's counters.
     CounterPlace {
         /// In memory of the rank, found through `/proc` by the same user: gone with the process, however it

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use doorbell_fabric::cores::{self, CoreSet};
+
 use super::stats::{Board, Carriage, Watched, look};
 use crate::config::Config;
 use crate::error::OobError;
@@ -108,10 +110,14 @@ impl Carried {
             key,
         };
         let (longest, spin) = (config.longest, settings.progress != Progress::Block);
+        let mut all = self.0;
+        for one in &mut all {
+            one.leave_core(settings.progress);
+        }
         let board = board.clone();
-        look(&board).carriages = vec![Carriage::default(); self.0.len()];
+        look(&board).carriages = vec![Carriage::default(); all.len()];
         Box::new(move |clock: Clock| {
-            let each = self.0.into_iter().enumerate();
+            let each = all.into_iter().enumerate();
             each.map(|(at, one)| one.start(&who, clock, (longest, spin), (&board, at)))
                 .collect()
         })
@@ -123,6 +129,18 @@ impl One {
         match self {
             Self::Tcp(_) => TCP,
             Self::Rail(..) => RAIL,
+        }
+    }
+
+    /// Keeps further threads off the core that the progress thread spins on, where there are others. Called
+    /// before that is bound.
+    fn leave_core(&mut self, progress: Progress) {
+        let (Self::Tcp(settings), Progress::Spin(Some(core))) = (self, progress) else {
+            return;
+        };
+        let others = cores::allowed().without(&CoreSet::from_iter([core]));
+        if settings.cores.is_none() && !others.is_empty() {
+            settings.cores = Some(others);
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::thread::JoinHandle;
 
+use doorbell_fabric::cores::{self, CoreSet};
 use doorbell_inet::NicAddress;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::Sender;
@@ -47,7 +48,8 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    pub(super) fn start(nic: &str) -> Result<Self, OobError> {
+    /// Starts it, on these cores if any are named: a thread that is bound passes its one core on.
+    pub(super) fn start(nic: &str, on: Option<CoreSet>) -> Result<Self, OobError> {
         let failed = |source| OobError::Thread {
             what: "the thread of a network interface",
             source,
@@ -59,6 +61,8 @@ impl Thread {
         let thread = std::thread::Builder::new()
             .name(format!("oob-{nic}"))
             .spawn(move || {
+                // Where the system refuses that, it shares the core of the thread that spins.
+                let _ = on.map(|cores| cores::bind(&cores));
                 let _ = runtime.block_on(stopped);
             })
             .map_err(failed)?;

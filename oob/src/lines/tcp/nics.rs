@@ -149,7 +149,7 @@ impl Tcp {
             u16::try_from(next).map_err(|_| OobError::State("too many network interfaces came and went"))?,
         );
         let runs = if self.shared.settings.threads {
-            Runs::Thread(Thread::start(&nic.name)?)
+            Runs::Thread(Thread::start(&nic.name, self.shared.settings.cores.clone())?)
         } else {
             Runs::Here(self.runtime.clone())
         };

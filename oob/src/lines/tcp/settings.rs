@@ -4,6 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use doorbell_fabric::cores::CoreSet;
+
 use super::choose::Chosen;
 use super::socket::KeepAlive;
 use crate::error::OobError;
@@ -69,8 +71,11 @@ pub struct Settings {
     pub nics: Chosen,
     /// The ports to listen on.
     pub ports: Ports,
-    /// Whether each module has a thread of its own.
+    /// Whether each module has a thread of its own, which sleeps in the kernel.
     pub threads: bool,
+    /// The cores of these threads; `None`: those of the thread that starts the transport. A handle sets them
+    /// where its own thread spins on one of the cores.
+    pub cores: Option<CoreSet>,
     /// The limits of its connections.
     pub limits: Limits,
     /// How long one address may take to answer a connect.
@@ -87,6 +92,7 @@ impl Default for Settings {
             nics: Chosen::default(),
             ports: Ports::ANY,
             threads: false,
+            cores: None,
             limits: Limits::default(),
             dial: Duration::from_secs(2),
             keep_alive: KeepAlive::default(),
