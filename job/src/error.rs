@@ -531,6 +531,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns the name of the setting whose value is bad.
+    pub fn setting(&self) -> Option<&'static str> {
+        match self {
+            Self::BadValue { name, .. } => Some(name),
+            _ => None,
+        }
+    }
+
     /// Makes the error of a failed system call. The advice follows from the system's error number; `remedy`
     /// is used where that gives no hint of the cause.
     pub fn io(step: &'static str, object: &str, source: io::Error, remedy: &'static str) -> Self {

@@ -128,7 +128,7 @@ impl Config {
     }
 
     /// Returns the error of a value that is within its bounds, but does not suit the situation.
-    pub(crate) fn unfit(&self, name: &str, expected: &str) -> Option<Error> {
+    pub fn unfit(&self, name: &str, expected: &str) -> Option<Error> {
         let at = FACTS.iter().position(|fact| fact.name == name)?;
         Some(self.refuse(at, expected.to_owned()))
     }

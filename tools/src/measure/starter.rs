@@ -87,6 +87,9 @@ fn cores(args: &MeasureArgs, threads: &Threads) -> Result<Vec<Vec<usize>>, ToolE
         dedicated: threads.dedicated,
         sibling: threads.core == ProgressCore::Sibling,
         rails: args.rails.clone(),
+        control: None,
+        control_core: None,
+        kept: None,
     };
     match Placement::choose(&wanted, PAIR)?.ranks {
         // Two ranks on one core are better there than moved about.

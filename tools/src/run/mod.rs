@@ -14,6 +14,7 @@
 //! requests), and the reaper kills what they started: the module `reaper` lists what it finds and what not.
 
 pub(crate) mod args;
+mod control_plane;
 mod ends;
 mod exec;
 mod exit_policy;

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `--cores-per-rank N` | N whole cores, or hardware threads where there are not enough for all | refused |
 //! | nothing, with `progress.mode = dedicated` | two cores, as above | one, as below; its ranks report it |
+//! | nothing, with a control plane that spins | one more, unless `control.core` names one | fewer, as below |
 //! | nothing | one core | no binding |
 //! | `--bind core` | one core | cores are shared |
 //! | `--bind none` | no binding | |
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::args::{Bind, RunArgs};
 use super::can_bind;
+use super::control_plane::{ControlCore, ControlPlane};
 use crate::error::ToolError;
 
 /// What a command line and the settings request for the cores of ranks.
@@ -37,6 +39,12 @@ pub(crate) struct Wanted {
     pub(crate) sibling: bool,
     /// The rails that are named.
     pub(crate) rails: Vec<RailName>,
+    /// The control plane of the ranks, if they have one.
+    pub(crate) control: Option<ControlPlane>,
+    /// The core that its thread spins on.
+    pub(crate) control_core: Option<ControlCore>,
+    /// A core that is no rank's: a daemon's thread spins on it.
+    pub(crate) kept: Option<u32>,
 }
 
 impl Wanted {
@@ -54,6 +62,34 @@ impl Wanted {
             dedicated: *config.progress.mode.get() == Mode::Dedicated,
             sibling: *config.progress.core.get() == ProgressCore::Sibling,
             rails,
+            control: ControlPlane::of(&config),
+            control_core: ControlCore::of(&config),
+            kept: None,
+        }
+    }
+
+    /// Returns how many cores the threads of a rank want.
+    fn threads(&self) -> usize {
+        let spins = self.control_core == Some(ControlCore::Left);
+        1 + usize::from(self.dedicated) + usize::from(spins)
+    }
+
+    /// Whether the second thread of each rank is to have a hardware thread of the first one's core.
+    fn has_siblings(&self) -> bool {
+        match self.dedicated {
+            true => self.sibling,
+            false => self.control_core == Some(ControlCore::Sibling),
+        }
+    }
+
+    /// The machine, without what is not for ranks.
+    fn topology(&self) -> Topology {
+        let all = Topology::read();
+        let kept: CoreSet = self.kept.iter().map(|core| *core as usize).collect();
+        let others = all.usable().without(&kept);
+        match others.is_empty() || kept.is_empty() {
+            true => all,
+            false => all.within(&others),
         }
     }
 }
@@ -66,6 +102,8 @@ pub(crate) struct Placement {
     near: Option<(RailName, usize)>,
     /// Whether the settings have a progress thread at each rank.
     dedicated: bool,
+    control: Option<ControlPlane>,
+    control_core: Option<ControlCore>,
     /// The cores of each rank; none for ranks that are not bound.
     pub(crate) ranks: Vec<Vec<usize>>,
 }
@@ -78,13 +116,15 @@ impl Placement {
     pub(crate) fn choose(wanted: &Wanted, ranks: u32) -> Result<Self, ToolError> {
         let on = |rail: &RailName| Some((rail.clone(), node_of_rail(Path::new("/"), rail)?));
         let near = wanted.rails.iter().find_map(on);
-        let topology = Topology::read();
+        let topology = wanted.topology();
         let node = near.as_ref().map(|(_, node)| *node);
         Ok(Self {
             ranks: cores(&topology, wanted, ranks as usize, node)?,
             topology,
             near,
             dedicated: wanted.dedicated,
+            control: wanted.control.clone(),
+            control_core: wanted.control_core.clone(),
         })
     }
 }
@@ -103,21 +143,33 @@ fn cores(
     if wanted.bind == Bind::None || order.is_empty() || (wanted.bind == Bind::Auto && !can_bind()) {
         return Ok(vec![Vec::new(); ranks]);
     }
-    if wanted.dedicated && wanted.bind == Bind::Auto {
-        let pairs = match wanted.sibling {
-            true => topology
-                .sibling_pairs(ranks, near)
-                .map(|pairs| pairs.iter().map(|pair| vec![pair.own, pair.progress]).collect()),
-            false => topology.place(ranks, 2, near),
-        };
-        if let Ok(placed) = pairs {
-            return Ok(placed);
-        }
+    if wanted.bind == Bind::Auto
+        && let Some(placed) = for_threads(topology, wanted, ranks, near)
+    {
+        return Ok(placed);
     }
     if wanted.bind == Bind::Auto && ranks > order.len() {
         return Ok(vec![Vec::new(); ranks]);
     }
     Ok((0..ranks).map(|rank| vec![order[rank % order.len()]]).collect())
+}
+
+/// A core for each thread of each rank, or for as many as there are; `None` where there is but one.
+fn for_threads(
+    topology: &Topology,
+    wanted: &Wanted,
+    ranks: usize,
+    near: Option<usize>,
+) -> Option<Vec<Vec<usize>>> {
+    let threads = wanted.threads();
+    if wanted.has_siblings() && threads <= 2 {
+        let pairs = topology.sibling_pairs(ranks, near).ok()?;
+        return Some(pairs.iter().map(|pair| vec![pair.own, pair.progress]).collect());
+    }
+    let fewer = (2..=threads).rev();
+    fewer
+        .into_iter()
+        .find_map(|each| topology.place(ranks, each, near).ok())
 }
 
 /// The cores that were requested, or a refusal.
@@ -167,6 +219,8 @@ struct Report {
     /// Isolated cores that may not be used.
     isolated_elsewhere: CoreSet,
     near: Option<Near>,
+    /// The control plane of the ranks, if they have one.
+    control: Option<ControlPlane>,
     ranks: Vec<RankRow>,
 }
 
@@ -185,6 +239,8 @@ struct RankRow {
     own: Option<usize>,
     /// The core that its progress thread gets, if it has one.
     progress: Option<usize>,
+    /// The core that its control plane's thread spins on, if it has one.
+    control: Option<usize>,
     package: Option<usize>,
     nodes: Vec<usize>,
     /// The cores that share the last level of cache with the first one.
@@ -221,6 +277,7 @@ impl Placement {
                 rail: rail.to_string(),
                 node: *node,
             }),
+            control: self.control.clone(),
             ranks: (0..)
                 .zip(&self.ranks)
                 .map(|(rank, cores)| self.row(rank, cores))
@@ -231,8 +288,15 @@ impl Placement {
     fn row(&self, rank: u32, cores: &[usize]) -> RankRow {
         let own = self.topology.within(&cores.iter().copied().collect());
         // As the rank divides them.
-        let pairs = own.pairs(1).ok().filter(|_| self.dedicated || cores.len() > 1);
+        let of_control = self.control_core.as_ref();
+        // A program may have a progress thread by itself.
+        let has_progress = self.dedicated || (cores.len() > 1 && of_control.is_none());
+        let pairs = own.pairs(1).ok().filter(|_| has_progress);
         let pair = pairs.and_then(|pairs| pairs.first().copied());
+        let taken: Vec<usize> = match pair {
+            Some(pair) => vec![pair.own, pair.progress],
+            None => own.order(None).into_iter().take(1).collect(),
+        };
         let first = own
             .cores()
             .iter()
@@ -244,6 +308,7 @@ impl Placement {
             rank,
             own: pair.map(|pair| pair.own).or(cores.first().copied()),
             progress: pair.map(|pair| pair.progress),
+            control: of_control.and_then(|core| core.of_rank(rank, &own, &taken)),
             package: first.map(|core| core.package),
             nodes,
             cache: first.map(|core| core.cache),
@@ -277,10 +342,27 @@ fn table(report: &Report) -> String {
             report.isolated_elsewhere
         );
     }
+    if let Some(control) = &report.control {
+        let _ = writeln!(text, "{control}");
+    }
+    // The column of the control plane's threads is there where they spin.
+    let spins = report.ranks.iter().any(|row| row.control.is_some());
+    let column = |core: &str| {
+        if spins {
+            format!(" {core:>8}")
+        } else {
+            String::new()
+        }
+    };
     let _ = writeln!(
         text,
-        "{:>5} {:>5} {:>9} {:>8} {:>6}  cores",
-        "rank", "own", "progress", "package", "node"
+        "{:>5} {:>5} {:>9}{} {:>8} {:>6}  cores",
+        "rank",
+        "own",
+        "progress",
+        column("control"),
+        "package",
+        "node"
     );
     for row in &report.ranks {
         let nodes: Vec<String> = row.nodes.iter().map(usize::to_string).collect();
@@ -296,10 +378,11 @@ fn table(report: &Report) -> String {
         };
         let _ = writeln!(
             text,
-            "{:>5} {:>5} {:>9} {:>8} {:>6}  {cores}{isolated}",
+            "{:>5} {:>5} {:>9}{} {:>8} {:>6}  {cores}{isolated}",
             row.rank,
             text_of(row.own),
             text_of(row.progress),
+            column(&text_of(row.control)),
             text_of(row.package),
             nodes.join(","),
         );
@@ -318,7 +401,20 @@ mod tests {
             dedicated,
             sibling: false,
             rails: Vec::new(),
+            control: None,
+            control_core: None,
+            kept: None,
         }
+    }
+
+    /// Settings of ranks whose control plane's thread spins.
+    fn spinning(settings: &[(&str, &str)]) -> Config {
+        let mut config = Config::default();
+        let own = [("control.mode", "on"), ("control.wait", "spin")];
+        for (name, value) in own.iter().chain(settings) {
+            config.set(name, value).unwrap();
+        }
+        config
     }
 
     /// A machine with this many cores, each whole.
@@ -348,6 +444,30 @@ mod tests {
     }
 
     #[test]
+    fn a_control_plane_that_spins_takes_one_more_unless_its_core_is_named() {
+        let with = |dedicated, settings: &[(&str, &str)]| Wanted {
+            control_core: ControlCore::of(&spinning(settings)),
+            ..wanted(Bind::Auto, None, dedicated)
+        };
+        assert_eq!(placed(4, &with(false, &[]), 2), [[0, 1], [2, 3]]);
+        assert_eq!(placed(6, &with(true, &[]), 2), [[0, 1, 2], [3, 4, 5]]);
+        assert_eq!(placed(4, &with(true, &[]), 2), [[0, 1], [2, 3]]);
+        assert_eq!(placed(4, &with(false, &[("control.core", "3")]), 2), [[0], [1]]);
+    }
+
+    #[test]
+    fn a_daemon_s_core_is_no_rank_s() {
+        let all = Topology::read().usable();
+        let first = all.iter().next().unwrap();
+        let wanted = Wanted {
+            kept: Some(first as u32),
+            ..wanted(Bind::Auto, None, false)
+        };
+        let left = wanted.topology().usable();
+        assert!(all.len() == 1 || !left.contains(first), "{left}");
+    }
+
+    #[test]
     fn what_was_asked_for_is_given_or_refused() {
         assert_eq!(
             placed(6, &wanted(Bind::Auto, Some(3), false), 2),
@@ -374,6 +494,8 @@ mod tests {
             topology: machine(4),
             near: Some(("udp:eth0".parse().unwrap(), 0)),
             dedicated: true,
+            control: None,
+            control_core: None,
             ranks: vec![vec![0, 1], vec![2, 3], vec![]],
         };
         assert_eq!(
@@ -388,11 +510,35 @@ mod tests {
     }
 
     #[test]
+    fn the_table_has_a_control_plane_and_the_cores_that_it_spins_on() {
+        let config = spinning(&[("control.transports", "tcp,rail"), ("control.core", "next")]);
+        let placement = Placement {
+            topology: machine(4),
+            near: None,
+            dedicated: false,
+            control: ControlPlane::of(&config),
+            control_core: ControlCore::of(&config),
+            ranks: vec![vec![0, 1], vec![2, 3]],
+        };
+        assert_eq!(
+            placement.show(false).unwrap(),
+            "4 whole cores, 0-3 usable of 0-3\n\
+             control plane: tcp, rail (shm); along the tree; one thread, which spins\n \
+             rank   own  progress  control  package   node  cores\n    \
+                0     0         -        1        0      0  0,1\n    \
+                1     2         -        3        0      0  2,3\n"
+        );
+    }
+
+    #[test]
     fn the_json_is_as_its_schema_has_it() {
+        let config = spinning(&[("control.core", "1")]);
         let placement = Placement {
             topology: machine(2),
             near: None,
             dedicated: false,
+            control: ControlPlane::of(&config),
+            control_core: ControlCore::of(&config),
             ranks: vec![vec![0, 1], vec![]],
         };
         let text = include_str!("../../../bench/schema/binding-1.schema.json");
@@ -401,7 +547,7 @@ mod tests {
         let faults: Vec<String> = rules.iter_errors(&json).map(|fault| fault.to_string()).collect();
         assert!(faults.is_empty(), "{faults:#?}");
         assert_eq!(
-            (&json["ranks"][0]["own"], &json["ranks"][0]["progress"]),
+            (&json["ranks"][0]["own"], &json["ranks"][0]["control"]),
             (&0.into(), &1.into())
         );
         assert!(json["ranks"][1]["own"].is_null());

@@ -129,6 +129,7 @@ impl<'a> Launcher<'a> {
             parent: Vec::new(),
             nics: options.nics.clone(),
             ports: options.ports.clone(),
+            control: options.control.clone(),
             shell: options.shell.clone(),
             doorbell: options.doorbell.clone(),
             // A daemon elsewhere that starts the one here has to find the way back.

@@ -13,6 +13,7 @@
 //! environment. The values that ranks put (their addresses, and the key of their rails) are gathered over the
 //! same tree at their barriers: any PMI-1 program can start like this, doorbell's and MPICH's.
 
+mod control;
 mod credit;
 mod daemon;
 pub(super) mod here;
@@ -50,6 +51,8 @@ struct Options {
     /// The NICs of the control plane, included and excluded.
     nics: (Vec<String>, Vec<String>),
     ports: String,
+    /// The settings of the control plane that are not defaults.
+    control: Vec<(String, String)>,
     variables: Vec<(String, Vec<u8>)>,
     folder: Vec<u8>,
     /// The cores that each rank is to have.
@@ -78,7 +81,7 @@ pub(super) fn launch(
     launch: &Launch,
     list: &str,
     args: &RunArgs,
-    cores: Wanted,
+    mut cores: Wanted,
 ) -> Result<ExitCode, ToolError> {
     use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
     let named = place::named(list).map_err(ToolError::Usage)?;
@@ -114,6 +117,8 @@ pub(super) fn launch(
         ));
     }
     let is_local = hosts.iter().all(|host| here.is(&host.name));
+    let control = control::settings(is_local)?;
+    cores.kept = control.core;
     let nics = match (args.nics.is_empty(), is_local) {
         (false, _) => (args.nics.clone(), Vec::new()),
         (true, true) => (Vec::new(), Vec::new()),
@@ -137,6 +142,7 @@ pub(super) fn launch(
         doorbell,
         nics,
         ports: args.ports.clone(),
+        control: control.changed,
         variables,
         folder: folder.as_os_str().as_bytes().to_vec(),
         cores,

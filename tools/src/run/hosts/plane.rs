@@ -5,15 +5,18 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use doorbell::oob::config::{Config, Transport};
+use doorbell::bootstrap::Key;
+use doorbell::control_plane::{Means, RAIL_PURPOSE};
+use doorbell::oob::config::Config;
 use doorbell::oob::contact::Contact;
 use doorbell::oob::event::Status;
 use doorbell::oob::lines::tcp::{Chosen, Families, Pattern, Settings};
 use doorbell::oob::name::{Epoch, Name};
 use doorbell::oob::plane::{Busy, Inbox, Oob, Sent};
 use doorbell::oob::routed::Tree;
-use doorbell::oob::{JobKey, OobError, runner};
+use doorbell::oob::{JobKey, OobError};
 
+use super::control;
 use super::protocol::Birth;
 use super::shell::Shell;
 use crate::error::ToolError;
@@ -27,8 +30,6 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(super) fn start(birth: &Birth) -> Result<(Oob, Contact), ToolError> {
     let ranks = birth.hosts.len() as u32 + 1;
     let name = Name::new(birth.job, birth.rank);
-    let mut config = Config::new(name, Epoch(1), ranks, vec![Transport::tree("tcp")]);
-    config.radix = birth.radix;
     let pattern = |texts: &[String]| {
         texts
             .iter()
@@ -42,7 +43,16 @@ pub(super) fn start(birth: &Birth) -> Result<(Oob, Contact), ToolError> {
         ..Settings::default()
     };
     let key = JobKey::from_bytes(birth.key);
-    let oob = Oob::start(config, settings, Some(key), runner::Settings::default())?;
+    let rail_key = Key::of_bytes(*key.derive(RAIL_PURPOSE).expose());
+    let mut chosen = doorbell::Config::default();
+    for (name, value) in &birth.control {
+        chosen.set(name, value)?;
+    }
+    let core = control::core(&chosen).map(|core| core as usize);
+    let means = Means::of(&chosen, settings, &rail_key, core);
+    let mut config = Config::new(name, Epoch(1), ranks, means.transports);
+    config.radix = birth.radix;
+    let oob = Oob::start(config, means.carried, Some(key), means.runner)?;
     let contact = done(oob.contact())?.wait(LIMIT).flatten();
     let contact = contact
         .ok_or_else(|| ToolError::Stopped("the control plane has ended at its beginning".to_owned()))?;

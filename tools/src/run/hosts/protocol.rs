@@ -40,6 +40,8 @@ pub(super) struct Birth {
     pub(super) nics: (Vec<String>, Vec<String>),
     /// The ports of the control plane.
     pub(super) ports: String,
+    /// Names and values of the settings of the control plane, and of its rails, that are not defaults.
+    pub(super) control: Vec<(String, String)>,
     /// The words that start a daemon on another host.
     pub(super) shell: Vec<String>,
     /// Where doorbell is on the hosts.
