@@ -4,6 +4,7 @@ mod acm;
 mod binding;
 mod commands;
 mod common;
+mod control;
 mod counters;
 mod doctor;
 mod hosts;

@@ -48,7 +48,8 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    /// Starts it, on these cores if any are named: a thread that is bound passes its one core on.
+    /// Starts it, on these cores if any are named: a thread that is bound passes its one core on. Waits until
+    /// it has them, since it cannot run beside a thread that spins on that one.
     pub(super) fn start(nic: &str, on: Option<CoreSet>) -> Result<Self, OobError> {
         let failed = |source| OobError::Thread {
             what: "the thread of a network interface",
@@ -58,14 +59,18 @@ impl Thread {
         let runtime = runtime.map_err(failed)?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
+        let (tell, is_ready) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new()
             .name(format!("oob-{nic}"))
             .spawn(move || {
                 // Where the system refuses that, it shares the core of the thread that spins.
                 let _ = on.map(|cores| cores::bind(&cores));
+                drop(tell);
                 let _ = runtime.block_on(stopped);
             })
             .map_err(failed)?;
+        // The thread sends nothing: it drops its end.
+        let _: Result<(), _> = is_ready.recv();
         Ok(Self {
             handle,
             stop: Some(stop),
