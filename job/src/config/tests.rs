@@ -503,6 +503,28 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
 }
 
 #[test]
+fn settings_of_the_control_plane_that_do_not_go_together_are_refused_where_there_is_one() {
+    for (settings, name) in [
+        (&[("DOORBELL_CONTROL_CORE", "0")][..], "control.core"),
+        (&[("DOORBELL_CONTROL_RAILS", "shm")], "control.rails"),
+        (
+            &[
+                ("DOORBELL_CONTROL_TRANSPORTS", "rail"),
+                ("DOORBELL_CONTROL_THREADS", "nic"),
+            ],
+            "control.threads",
+        ),
+    ] {
+        assert!(read(settings, None).is_ok(), "{name} without a control plane");
+        let with = [settings, &[("DOORBELL_CONTROL", "on")]].concat();
+        let text = read(&with, None).unwrap_err().to_string();
+        assert!(text.contains(&format!("no value for {name} ")), "{text}");
+    }
+    let agreed = |settings: &[(&str, &str)]| read(settings, None).unwrap().agreed().len();
+    assert_eq!(agreed(&[("DOORBELL_CONTROL", "on")]), agreed(&[]) + 1);
+}
+
+#[test]
 fn the_listing_holds_every_setting_once_and_reads_back() {
     let config = Config::default();
     let list = config.list();

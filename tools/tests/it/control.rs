@@ -50,10 +50,11 @@ fn under_run(flags: &[&str], variables: &[(&str, &str)]) -> Vec<String> {
 #[test]
 fn ranks_exchange_messages_by_each_transport_and_route() {
     for transports in ["tcp", "rail", "tcp,rail", "rail,tcp"] {
-        for routes in ["tree", "direct"] {
+        for (routes, wait) in [("tree", "block"), ("direct", "block"), ("tree", "spin")] {
             let settings = [
                 ("DOORBELL_CONTROL_TRANSPORTS", transports),
                 ("DOORBELL_CONTROL_ROUTES", routes),
+                ("DOORBELL_CONTROL_WAIT", wait),
             ];
             let lines = under_run(&["-n", "2"], &settings);
             let preferred = transports.split(',').next().unwrap();
@@ -322,32 +323,54 @@ fn drop_tcp(lab: &Lab) {
     }
 }
 
-/// Ranks on two hosts exchange numbered messages over the control plane, whose transport `tcp` is on v0, and
-/// `rail` on v1.
-fn tcp_is_cut(test: &str, order: &str, cut: impl FnOnce(&Lab)) {
-    let Some(lab) = two_cables(test) else { return };
-    let transports = format!("DOORBELL_CONTROL_TRANSPORTS={order}");
-    let mut more = vec!["--no-prefix", "--timeout", "110", "--nic", "v1"];
-    for variable in [
-        "DOORBELL_RAILS=udp:v1",
-        "DOORBELL_CONTROL=on",
-        "DOORBELL_CONTROL_NICS=v0",
-        "DOORBELL_CONTROL_RAILS=udp:v1",
-        "DOORBELL_CONTROL_ROUTES=direct",
-        &transports,
-    ] {
+/// Two ranks, one on each host, that exchange numbered messages over the control plane: `tcp` is on v0, and
+/// everything else on v1, also the rails of the messages and the launcher.
+fn talking(lab: &Lab, transports: &[(&str, &str)], words: &[&str]) -> Command {
+    let hosts = format!("{}:1,{}:1", lab.name(0), lab.name(1));
+    let common = [("DOORBELL_RAILS", "udp:v1"), ("DOORBELL_CONTROL", "on")];
+    let variables: Vec<String> = common
+        .iter()
+        .chain(transports)
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let mut more = vec![
+        "--no-prefix",
+        "--timeout",
+        "110",
+        "--nic",
+        "v1",
+        "--hosts",
+        &hosts,
+    ];
+    for variable in &variables {
         more.extend(["--env", variable]);
     }
-    let hosts = format!("{}:1,{}:1", lab.name(0), lab.name(1));
-    more.extend(["--hosts", &hosts]);
-    let mut command = on_hosts(&lab, &more);
-    command.arg(program()).arg("--until-rail");
-    let lines = cut_at(command, "rank 0: under way", || cut(&lab));
+    let mut command = on_hosts(lab, &more);
+    command.arg(program()).args(words);
+    command
+}
+
+/// Both have received all that was sent, in order.
+fn all_arrived(lines: &[String]) {
     for rank in 0..2 {
-        let arrived =
-            |line: &&String| line.starts_with(&format!("rank {rank}: sent ")) && line.contains("in order");
-        assert_eq!(lines.iter().filter(arrived).count(), 1, "{lines:#?}");
+        let start = format!("rank {rank}: sent ");
+        let counts = lines.iter().find_map(|line| line.strip_prefix(start.as_str()));
+        assert!(
+            counts.is_some_and(|counts| counts.ends_with(" in order")),
+            "{lines:#?}"
+        );
     }
+}
+
+const NICS: (&str, &str) = ("DOORBELL_CONTROL_NICS", "v0");
+const RAILS: (&str, &str) = ("DOORBELL_CONTROL_RAILS", "udp:v1");
+
+/// The transport `tcp` is cut among the messages, and `rail` takes over.
+fn tcp_is_cut(test: &str, cut: impl FnOnce(&Lab)) {
+    let Some(lab) = two_cables(test) else { return };
+    let settings = [NICS, RAILS, ("DOORBELL_CONTROL_TRANSPORTS", "tcp,rail")];
+    let command = talking(&lab, &settings, &["--until-rail"]);
+    all_arrived(&cut_at(command, "rank 0: under way", || cut(&lab)));
 }
 
 /// `doorbell run` on the first host, for two ranks.
@@ -370,21 +393,67 @@ fn on_hosts(lab: &Lab, more: &[&str]) -> Command {
 
 #[test]
 fn ranks_lose_no_message_when_the_cable_of_tcp_is_unplugged() {
-    tcp_is_cut(
-        "ranks_lose_no_message_when_the_cable_of_tcp_is_unplugged",
-        "tcp,rail",
-        |lab| {
-            lab.ip(0, "link set v0 down");
-        },
-    );
+    let test = "ranks_lose_no_message_when_the_cable_of_tcp_is_unplugged";
+    tcp_is_cut(test, |lab| lab.ip(0, "link set v0 down"));
 }
 
 #[test]
 fn ranks_lose_no_message_when_what_tcp_sends_is_dropped() {
-    tcp_is_cut(
-        "ranks_lose_no_message_when_what_tcp_sends_is_dropped",
-        "tcp,rail",
-        drop_tcp,
+    tcp_is_cut("ranks_lose_no_message_when_what_tcp_sends_is_dropped", drop_tcp);
+}
+
+/// What the tests above cut is all that there is without a rail.
+#[test]
+fn without_a_rail_the_same_cut_loses_the_rank() {
+    let Some(lab) = two_cables("without_a_rail_the_same_cut_loses_the_rank") else {
+        return;
+    };
+    let mut command = talking(&lab, &[NICS], &["--until-rail"]);
+    let mut running = Running(
+        command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap(),
+    );
+    let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("under way")));
+    lab.ip(0, "link set v0 down");
+    std::thread::spawn(move || lines.for_each(drop));
+    let mut errors = String::new();
+    running
+        .0
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut errors)
+        .unwrap();
+    assert!(!running.0.wait().unwrap().success());
+    assert!(errors.contains("a message was not delivered"), "{errors}");
+}
+
+#[test]
+fn ranks_of_two_hosts_exchange_messages_over_rails_preferred_or_alone() {
+    let test = "ranks_of_two_hosts_exchange_messages_over_rails_preferred_or_alone";
+    let Some(lab) = two_cables(test) else { return };
+    let direct = ("DOORBELL_CONTROL_ROUTES", "direct");
+    for settings in [
+        &[RAILS, ("DOORBELL_CONTROL_TRANSPORTS", "rail")][..],
+        &[RAILS, ("DOORBELL_CONTROL_TRANSPORTS", "rail"), direct],
+        &[RAILS, NICS, ("DOORBELL_CONTROL_TRANSPORTS", "rail,tcp"), direct],
+    ] {
+        let out = talking(&lab, settings, &[]).output().unwrap();
+        assert!(out.status.success(), "{settings:?}: {}", text(&out.stderr));
+        let lines: Vec<String> = text(&out.stdout).lines().map(str::to_owned).collect();
+        all_arrived(&lines);
+    }
+    // Rails that lead to the other host are named, or the ranks refuse to start.
+    let settings = [("DOORBELL_CONTROL_TRANSPORTS", "rail")];
+    let out = talking(&lab, &settings, &[]).output().unwrap();
+    let said = sentence(&out.stderr);
+    assert!(
+        !out.status.success() && said.contains("control.rails") && said.contains("`udp:eth0`"),
+        "{said}"
     );
 }
 
