@@ -52,17 +52,56 @@ fn job<R: Send>(
 
 #[test]
 fn ranks_talk_beside_their_rails_and_end_together() {
+    all_talk(|_, builder| builder);
+}
+
+#[test]
+fn ranks_talk_by_other_transports_routes_and_threads() {
+    all_talk(|_, builder| builder.set("control.transports", "rail"));
+    all_talk(|_, builder| {
+        let builder = builder.set("control.transports", "rail,tcp");
+        builder.set("control.routes", "direct")
+    });
+    all_talk(|_, builder| {
+        let builder = builder.set("control.threads", "nic");
+        builder
+            .set("control.wait", "spin")
+            .set("control.routes", "direct")
+    });
+}
+
+#[test]
+fn ranks_with_other_transports_do_not_start_together() {
+    let other =
+        |rank, builder: Builder| builder.set("control.transports", if rank == 1 { "rail" } else { "tcp" });
+    for error in job(2, other, |world| world.unwrap_err()) {
+        assert!(error.to_string().contains("control.transports"), "{error}");
+    }
+}
+
+/// Each sends the next one a message, all gather, and none is lost at the end.
+fn all_talk(build: fn(u32, Builder) -> Builder) {
     const SIZE: u32 = 5;
-    let same = |_, builder| builder;
-    job(SIZE, same, |world| {
+    job(SIZE, build, |world| {
         let world = world.unwrap();
         let control = world.control().unwrap();
         let (rank, oob) = (world.rank(), control.oob());
-        let listens = oob.contact().unwrap().wait(LIMIT).flatten().unwrap().to_string();
-        assert!(
-            listens.contains("127.0.0.1/8:") && !listens.replace("127.0.0.1/8", "").contains("/8"),
-            "by default, on loopback alone: {listens}"
-        );
+        let listens = oob.contact().unwrap().wait(LIMIT).flatten().unwrap();
+        for (transport, addresses) in &listens.clauses {
+            let is_within = |address: &&str| match &**transport {
+                "tcp" => address.starts_with("127.0.0.1/8:") || address.starts_with("[::1/128]:"),
+                _ => address.starts_with("shm:"),
+            };
+            let beyond: Vec<&str> = addresses
+                .iter()
+                .map(|it| &**it)
+                .filter(|it| !is_within(it))
+                .collect();
+            assert!(
+                beyond.is_empty() && !addresses.is_empty(),
+                "by default, within the host alone: {listens}"
+            );
+        }
         let before = (rank + SIZE - 1) % SIZE;
         let comes = oob.receive(From::only(control.name_of(before)), TAG).unwrap();
         let next = control.name_of((rank + 1) % SIZE);
