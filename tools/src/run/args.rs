@@ -32,7 +32,9 @@ when it ends well are left alone.\n\n\
 With --hosts, a daemon is started on each by the remote shell, which must run without a prompt (with an ssh key that has no \
 passphrase, or an agent). The program, the folder and doorbell itself are at the same paths there. Ranks find PMI_RANK \
 and PMI_SIZE in their environment, as under MPICH's launcher, so MPICH programs start as well. The daemons and the launcher \
-communicate under a key of the job, over the NICs that --nic names: docs/launchers.md lists what listens.\n\n", settings!(), exits!(), "\
+communicate under a key of the job, over the NICs that --nic names: docs/launchers.md lists what listens. The settings \
+control.transports, control.rails, control.routes, control.threads, control.wait and control.core are theirs as well: \
+docs/oob.md.\n\n", settings!(), exits!(), "\
 Examples:\n  doorbell run -n 2 -- ./hello\n  doorbell run -n 4 --rail shm --timeout 60 -- ./my-program --its-flag\n  \
 doorbell run -n 2 --cores-per-rank 2 --show-binding -- ./my-program\n  \
 doorbell run -n 2 --bind none --no-prefix -- sh -c 'echo $DOORBELL_RANK of $DOORBELL_SIZE'\n  \
@@ -59,7 +61,8 @@ pub struct RunArgs {
     /// it, each rank gets one, or with a progress thread two where there are enough
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole::<u32>(1..=1024))]
     pub(crate) cores_per_rank: Option<u32>,
-    /// Print the cores that each rank of this host gets; without a program, start nothing
+    /// Print the cores that each rank of this host gets, and its control plane if it has one; without a program,
+    /// start nothing
     #[arg(long, conflicts_with = "hosts")]
     pub(crate) show_binding: bool,
     /// With `--show-binding`: print it as JSON
