@@ -13,8 +13,8 @@ use doorbell_testing::netns::Lab;
 use doorbell_testing::skipped;
 
 use crate::common::{doorbell, sentence};
-use crate::launchers::{example, text};
-use crate::run_hosts::job;
+use crate::launchers::{allgather, example, gathered, run, text};
+use crate::run_hosts::{job, over};
 
 /// Longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -483,4 +483,65 @@ fn a_job_on_hosts_goes_on_over_the_rail_when_tcp_is_cut() {
         lab.ip(1, "link set v0 up");
         (0..2).for_each(|host| lab.wait_until_up(host, "v0"));
     }
+}
+
+/// Daemons that are deep in the tree report by connections of their own, or along it.
+#[test]
+fn daemons_in_a_chain_take_both_transports_and_routes() {
+    let Some(lab) = Lab::four("daemons_in_a_chain_take_both_transports_and_routes", 1500) else {
+        return;
+    };
+    for (transports, routes) in [
+        ("tcp,rail", "tree"),
+        ("tcp,rail", "direct"),
+        ("rail,tcp", "direct"),
+    ] {
+        let more = [
+            "--no-prefix",
+            "--nic",
+            "v0",
+            "--tree",
+            "1",
+            "--env",
+            "DOORBELL_RAILS=udp:v0",
+        ];
+        let mut command = over(&lab, 4, 8, &more);
+        command
+            .arg(allgather())
+            .env("DOORBELL_CONTROL_TRANSPORTS", transports)
+            .env("DOORBELL_CONTROL_RAILS", "udp:v0")
+            .env("DOORBELL_CONTROL_ROUTES", routes);
+        gathered(&run(command), 8, &format!("{transports}, {routes}"));
+    }
+}
+
+#[test]
+fn the_threads_of_a_daemon_have_their_names_and_cores() {
+    const TEST: &str = "control::the_threads_of_a_daemon_have_their_names_and_cores";
+    let Some(lab) = Lab::pair(TEST, 1500) else { return };
+    let [_, two, ..] = pin::apart()[..] else {
+        return skipped(TEST, "one core: it is all that threads can have");
+    };
+    let script = "for task in /proc/$PPID/task/*; do \
+                  echo $(cat $task/comm) $(grep Cpus_allowed_list $task/status); done";
+    let mut command = job(&lab, 4, &["--no-prefix", "--nic", "v0"]);
+    command
+        .args(["sh", "-c", script])
+        .env("DOORBELL_CONTROL_THREADS", "nic")
+        .env("DOORBELL_CONTROL_WAIT", "spin")
+        .env("DOORBELL_CONTROL_CORE", two.to_string());
+    let out = run(command);
+    let shown = text(&out.stdout);
+    assert!(out.status.success(), "{}", text(&out.stderr));
+    let cores = |name: &str| -> Vec<&str> {
+        let start = format!("{name} Cpus_allowed_list: ");
+        shown
+            .lines()
+            .filter_map(|line| line.strip_prefix(start.as_str()))
+            .collect()
+    };
+    let two = two.to_string();
+    assert_eq!(cores("doorbell-oob"), [two.as_str(); 4], "{shown}");
+    let others = cores("oob-v0");
+    assert!(others.len() == 4 && !others.contains(&two.as_str()), "{shown}");
 }

@@ -19,7 +19,7 @@ pub(crate) fn job(lab: &Lab, ranks: u32, more: &[&str]) -> Command {
 }
 
 /// The same over the first `hosts` hosts, each with room for two ranks.
-fn over(lab: &Lab, hosts: usize, ranks: u32, more: &[&str]) -> Command {
+pub(crate) fn over(lab: &Lab, hosts: usize, ranks: u32, more: &[&str]) -> Command {
     let hosts: Vec<String> = (0..hosts).map(|host| format!("{}:2", lab.name(host))).collect();
     let mut command = Command::new("ip");
     for (name, _) in std::env::vars_os() {
