@@ -9,7 +9,7 @@
 //!
 //! It exists where `control.mode` is on, at all ranks. They exchange their control addresses once, over the
 //! rails; the key of its sessions is derived from the job's. It listens on the loopback interface alone,
-//! unless `control.nics` names others. Further settings say whether its thread spins and where, and what
+//! unless `control.nics` names others. Further settings select whether its thread spins and where, and what
 //! carries it beside or instead of `tcp`: rails of its own (`means`).
 //!
 //! With the policy `end`, a rank that the control plane has lost is lost for the rails as well: operations
@@ -264,8 +264,8 @@ fn begin(member: &Member<'_>, key: &Key) -> Result<(Control, Contact), Error> {
     Ok((control, contact))
 }
 
-/// Gives the calling thread a core that it was kept off for the sake of a progress thread, so that the control
-/// plane's thread, which it starts, can have it.
+/// Gives the calling thread a core that it was kept off for the sake of a progress thread, so that the
+/// control plane's thread, which it starts, can have it.
 fn widened(core: usize) -> Option<Narrowed> {
     let mut all = cores::allowed();
     let is_missing = !all.is_empty() && !all.contains(core);

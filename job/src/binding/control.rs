@@ -1,7 +1,7 @@
 //! The core of the control plane's thread, where it spins (`control.core`).
 //!
 //! ```text
-//!   the cores of ranks with the same ones ──► own threads, progress threads ──► what is left: control planes
+//!   cores of ranks with the same ones ─► own threads, progress threads ─► the rest: control planes
 //! ```
 
 use std::io::{self, Write as _};
@@ -17,7 +17,7 @@ use crate::ranks::Directory;
 /// Where the control plane's thread of a rank spins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlCore {
-    /// Its core.
+    /// The number of the core.
     pub core: usize,
     /// Whether the rank's own thread is to be kept off it.
     pub is_alone: bool,
@@ -34,7 +34,7 @@ pub fn threads(config: &Config) -> usize {
     1 + usize::from(dedicated) + usize::from(spins(config))
 }
 
-/// Refuses a core of the control plane that cannot be had whatever the other ranks have, before the ranks
+/// Refuses a core of the control plane that is not available whatever the other ranks have, before the ranks
 /// meet.
 ///
 /// # Errors
@@ -103,8 +103,8 @@ fn choose(config: &Config, topology: &Topology, here: &Here, by: By) -> Result<O
             None => Err(unfit(
                 config,
                 &format!(
-                    "another one: of cores {} this rank's own has no second hardware thread that is left; set \
-                     control.core = next",
+                    "another one: of cores {} this rank's own has no second hardware thread that is left; \
+                     set control.core = next",
                     topology.usable()
                 ),
             )),
@@ -167,8 +167,8 @@ fn named(config: &Config, topology: &Topology, here: &Here, by: By) -> Result<us
     }
     let short = |length: usize| {
         let text = format!(
-            "a core for each of the {} ranks of this host, and not {length}: this rank has the number {} among \
-             them, counted from 0",
+            "a core for each of the {} ranks of this host, and not {length}: this rank has the number {} \
+             among them, counted from 0",
             here.ranks, here.place
         );
         unfit(config, &text)
@@ -220,8 +220,8 @@ fn too_few(config: &Config, topology: &Topology, here: &Here, by: By) -> String 
     let (_, ranks) = here.same;
     let threads = threads(config);
     format!(
-        "a setting that fits the cores {}: {ranks} with {threads} threads each that spin need {}; give each rank \
-         {threads} cores (two: {}), or set control.wait = block",
+        "a setting that fits the cores {}: {ranks} with {threads} threads each that spin need {}; give each \
+         rank {threads} cores (two: {}), or set control.wait = block",
         topology.usable(),
         ranks * threads,
         by.option

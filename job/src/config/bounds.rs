@@ -30,7 +30,7 @@ const MOST_COMMANDS: u32 = 1 << 20;
 /// each sender has its own eager limit and protocol, each shm lane carries its own geometry, and each pair of
 /// ranks finds out whether pulls work.
 const AGREED: [&str; 4] = ["pml.unexpected", "btl.window", "btl.frame_mac", "control.mode"];
-/// The same, where there is a control plane: one over other transports reaches nobody.
+/// The same, where there is a control plane: over different transports, ranks do not reach each other.
 const AGREED_OF_CONTROL: [&str; 1] = ["control.transports"];
 
 impl Config {

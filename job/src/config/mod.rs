@@ -178,7 +178,7 @@ settings! {
         rails: Rails = Rails::default(), "DOORBELL_CONTROL_RAILS",
             "Rails of its own that the transport rail opens, the preferred one first; empty: shm, which leads to ranks of the same host.";
         routes: ControlRoutes = ControlRoutes::Tree, "DOORBELL_CONTROL_ROUTES",
-            "Whom it connects to: parent and children in the tree of ranks, which relay, or each rank that a message goes to.";
+            "Which ranks it connects to: parent and children in the tree of ranks, which relay, or each rank that a message goes to.";
     }
     /// The address service, which resolves addresses of peers.
     acm: AcmSection {

@@ -370,7 +370,7 @@ words! {
 }
 
 words! {
-    /// Whom the control plane connects to.
+    /// Which ranks the control plane connects to.
     ControlRoutes {
         /// The parent and the children in the tree of ranks, which relay to all others.
         Tree = "tree",

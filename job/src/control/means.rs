@@ -28,7 +28,7 @@ pub struct Means {
 }
 
 impl Means {
-    /// Returns the means that the settings name: `tcp` listens where it says; rails are opened under `key`; a
+    /// Returns the means that the settings name: `tcp` listens as it is set; rails are opened under `key`; a
     /// thread that spins does so on `core`.
     pub fn of(config: &Config, mut tcp: tcp::Settings, key: &Key, core: Option<usize>) -> Self {
         let control = &config.control;
@@ -132,8 +132,8 @@ pub fn check_apart(config: &Config) -> Result<(), Error> {
         return Ok(());
     }
     let expected = format!(
-        "the rails that lead to the other hosts, as in `udp:eth0`, since control.transports is {} and there are \
-         several hosts",
+        "the rails that lead to the other hosts, as in `udp:eth0`, since control.transports is {} and there \
+         are several hosts",
         control.transports.get().show()
     );
     config.unfit("control.rails", &expected).map_or(Ok(()), Err)

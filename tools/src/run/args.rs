@@ -61,8 +61,8 @@ pub struct RunArgs {
     /// it, each rank gets one, or with a progress thread two where there are enough
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole::<u32>(1..=1024))]
     pub(crate) cores_per_rank: Option<u32>,
-    /// Print the cores that each rank of this host gets, and its control plane if it has one; without a program,
-    /// start nothing
+    /// Print the cores that each rank of this host gets, and its control plane if it has one; without a
+    /// program, start nothing
     #[arg(long, conflicts_with = "hosts")]
     pub(crate) show_binding: bool,
     /// With `--show-binding`: print it as JSON

@@ -62,8 +62,9 @@ fn unfit(config: &Config, is_local: bool) -> Option<(&'static str, String)> {
     let control = &config.control;
     let transports = control.transports.get();
     if !transports.has(ControlTransport::Tcp) {
-        let text = "tcp among them with --hosts: daemons call over tcp first, since over a rail both ends have to \
-                    know each other before; set rail for the ranks alone by --env DOORBELL_CONTROL_TRANSPORTS=rail";
+        let text = "tcp among them with --hosts: daemons call over tcp first, since over a rail both ends \
+                    have to know each other before; set rail for the ranks alone by --env \
+                    DOORBELL_CONTROL_TRANSPORTS=rail";
         return Some(("control.transports", text.to_owned()));
     }
     let has_rail = transports.has(ControlTransport::Rail);
@@ -75,9 +76,9 @@ fn unfit(config: &Config, is_local: bool) -> Option<(&'static str, String)> {
     let usable = cores::allowed();
     match control.core.get() {
         ProgressCore::Next | ProgressCore::Sibling | ProgressCore::List(_) => {
-            let text = "a number or auto with --hosts: the others are about the cores of ranks, which the launcher \
-                        and its daemons are not; set it for the ranks alone by --env DOORBELL_CONTROL_WAIT=spin \
-                        --env DOORBELL_CONTROL_CORE=next";
+            let text = "a number or auto with --hosts: the others are about the cores of ranks, which the \
+                        launcher and its daemons are not; set it for the ranks alone by --env \
+                        DOORBELL_CONTROL_WAIT=spin --env DOORBELL_CONTROL_CORE=next";
             Some(("control.core", text.to_owned()))
         }
         ProgressCore::Number(core) if !usable.contains(*core as usize) => {
