@@ -108,7 +108,7 @@ pub mod config {
 
 /// What a control plane is made of, from the settings `control.*`: for programs that start one of their own.
 pub mod control_plane {
-    pub use doorbell_job::control::{Means, RAIL_PURPOSE, check_apart, check_rails};
+    pub use doorbell_job::control::{Means, RAIL_PURPOSE, check, check_rails};
 }
 
 /// The one error type: what failed, on what, the system's message, the likely cause, and what to do next.

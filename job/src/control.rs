@@ -45,7 +45,8 @@ use crate::meet::tcp::exit_of;
 use crate::notices::Notices;
 use crate::ranks::Directory;
 
-pub use means::{Means, RAIL_PURPOSE, check_apart, check_rails};
+use means::check_apart;
+pub use means::{Means, RAIL_PURPOSE, check_rails};
 
 /// The purpose that the sessions' key is derived for.
 const PURPOSE: &str = "control";

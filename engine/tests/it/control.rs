@@ -161,6 +161,9 @@ fn a_rank_without_one_reports_why_and_all_end() {
         ("control.nics", "10.0.0.0/99"),
         ("control.ports", "5-1"),
         ("control.policy", "x"),
+        ("control.core", "0"),
+        ("control.rails", "shm"),
+        ("control.transports", "udp"),
     ] {
         let error = builder(0, 1, &root()).set(name, value).build().unwrap_err();
         let text = error.to_string();

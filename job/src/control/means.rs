@@ -125,7 +125,7 @@ pub fn check_rails(config: &Config) -> Result<(), Error> {
 
 /// Refuses a control plane that would reach no other host, for ranks or daemons of several hosts: over `tcp`
 /// it needs interfaces, which its caller checks.
-pub fn check_apart(config: &Config) -> Result<(), Error> {
+pub(super) fn check_apart(config: &Config) -> Result<(), Error> {
     let control = &config.control;
     let has_tcp = control.transports.get().has(ControlTransport::Tcp);
     if has_tcp || !control.rails.get().0.is_empty() {

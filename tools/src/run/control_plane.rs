@@ -8,6 +8,21 @@ use doorbell::config::{ControlTransport, ControlWait, ProgressCore};
 use doorbell_fabric::cores::Topology;
 use serde::{Deserialize, Serialize};
 
+use crate::error::ToolError;
+
+/// Reads the settings of this process's environment; `None` where another one is bad, which is an error of the
+/// ranks, who name it.
+///
+/// # Errors
+/// A bad setting of the control plane, so that nothing is started with it.
+pub(super) fn settings() -> Result<Option<Config>, ToolError> {
+    match Config::from_environment() {
+        Ok(config) => Ok(Some(config)),
+        Err(error) if error.setting().is_some_and(|name| name.starts_with("control.")) => Err(error.into()),
+        Err(_) => Ok(None),
+    }
+}
+
 /// What is shown of it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ControlPlane {

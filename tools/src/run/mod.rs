@@ -82,6 +82,9 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, ToolError> {
     // Each of several hosts has rails of its own, which its ranks check.
     if args.hosts.is_none() {
         refuse_missing(&args.rails)?;
+        if let Some(config) = control_plane::settings()? {
+            doorbell::control_plane::check(&config)?;
+        }
     }
     let wanted = Wanted::of(args);
     let placement = match args.hosts {

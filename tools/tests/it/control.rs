@@ -130,7 +130,8 @@ fn the_threads_are_those_of_the_settings_and_have_the_cores_that_are_named() {
 }
 
 #[test]
-fn bad_settings_are_refused_by_name_before_the_ranks_meet() {
+fn bad_settings_are_refused_by_name_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
     for (settings, name, remedy) in [
         (
             &[("DOORBELL_CONTROL_THREADS", "two")][..],
@@ -187,22 +188,30 @@ fn bad_settings_are_refused_by_name_before_the_ranks_meet() {
             "nosuch0",
         ),
     ] {
-        let out = doorbell()
-            .args(["run", "-n", "1", "--"])
-            .arg(program())
-            .env("DOORBELL_CONTROL", "on")
-            .envs(settings.iter().copied())
-            .output()
-            .unwrap();
-        let said = sentence(&out.stderr);
-        assert!(
-            !out.status.success() && out.stdout.is_empty(),
-            "{settings:?}: {said}"
-        );
-        assert!(
-            said.contains(name) && said.contains(remedy),
-            "{settings:?}: {said}"
-        );
+        // `doorbell run` starts nothing.
+        let file = folder.path().join("started");
+        let mut launcher = doorbell();
+        launcher.args(["run", "-n", "1", "--", "touch"]).arg(&file);
+        launcher.envs(settings.iter().copied());
+        // Ranks that have their settings from elsewhere.
+        let mut ranks = doorbell();
+        ranks.args(["run", "-n", "1", "--", "env"]);
+        ranks
+            .args(settings.iter().map(|(name, value)| format!("{name}={value}")))
+            .arg(program());
+        for (mut command, by) in [(launcher, "the launcher"), (ranks, "a rank")] {
+            let out = command.env("DOORBELL_CONTROL", "on").output().unwrap();
+            let said = sentence(&out.stderr);
+            assert!(
+                !out.status.success() && out.stdout.is_empty(),
+                "{by}, {settings:?}: {said}"
+            );
+            assert!(
+                said.contains(name) && said.contains(remedy),
+                "{by}, {settings:?}: {said}"
+            );
+        }
+        assert!(!file.exists(), "{settings:?}: started");
     }
 }
 

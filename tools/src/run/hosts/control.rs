@@ -6,6 +6,7 @@ use doorbell::control_plane::check_rails;
 use doorbell_fabric::cores;
 
 use crate::error::ToolError;
+use crate::run::control_plane;
 
 /// The sections of which a daemon gets what is not a default: the control plane's, and those of the rails
 /// that it may open.
@@ -25,13 +26,8 @@ pub(super) struct PlaneSettings {
 /// Reads the settings of this process's environment, and refuses what the launcher and its daemons cannot
 /// carry out, before one of them is started.
 pub(super) fn settings(is_local: bool) -> Result<PlaneSettings, ToolError> {
-    let config = match Config::from_environment() {
-        Ok(config) => config,
-        Err(error) if error.setting().is_some_and(|name| name.starts_with("control.")) => {
-            return Err(error.into());
-        }
-        // Another bad setting is an error of the ranks, which name it.
-        Err(_) => return Ok(PlaneSettings::default()),
+    let Some(config) = control_plane::settings()? else {
+        return Ok(PlaneSettings::default());
     };
     config.verify_control()?;
     let refused = unfit(&config, is_local).and_then(|(name, expected)| config.unfit(name, &expected));
