@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ToolError;
 
-/// Reads the settings of this process's environment; `None` where another one is bad, which is an error of the
-/// ranks, who name it.
+/// Reads the settings of this process's environment; `None` where another one is bad, which is an error of
+/// the ranks, which name it.
 ///
 /// # Errors
 /// A bad setting of the control plane, so that nothing is started with it.
