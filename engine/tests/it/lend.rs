@@ -309,10 +309,13 @@ fn receiver_dies(world: &World) {
     if world.rank() == 1 {
         let received = world.recv_in_place(0, 1).unwrap();
         assert!(received.bytes().to_vec() == pattern(1, LONG));
+        // Both are under way when it dies.
+        world.recv(0, 9, &mut []).unwrap();
         die();
     }
     send(world, 1, 1, &pattern(1, LONG));
     send(world, 1, 2, &pattern(2, LONG));
+    world.send(1, 9, &[]).unwrap();
     until(world, "both are given up", |counts| counts.abandoned == 2);
     assert_eq!((world.lent().sent, world.lent().lent), (0, 0));
     // The pool has all its pieces, and further sends fail as all others do.
