@@ -1,7 +1,24 @@
 //! Handlers: what runs when a message arrives, and what each kind may do.
 //!
 //! A request handler gets a [`Request`], which it can turn into one reply; a reply handler gets a [`Reply`],
-//! which sends nothing. Both run to completion inside a poll of the conduit's thread and must not block.
+//! which sends nothing. Both run to completion inside a poll of the conduit, and must not block.
+//!
+//! The conduit may move to another thread, or be polled by several in turn under a lock, so a handler is
+//! `Send`: what it captures may be used by whichever thread polls.
+//!
+//! ```compile_fail,E0277
+//! let seen = std::rc::Rc::new(std::cell::Cell::new(0));
+//! let mut handlers = doorbell_am::Handlers::new();
+//! handlers.request(200, move |_| seen.set(1))?; // an `Rc` belongs to one thread
+//! # Ok::<(), doorbell_am::AmError>(())
+//! ```
+//!
+//! ```
+//! let seen = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+//! let mut handlers = doorbell_am::Handlers::new();
+//! handlers.request(200, move |_| seen.store(1, std::sync::atomic::Ordering::Release))?;
+//! # Ok::<(), doorbell_am::AmError>(())
+//! ```
 
 use doorbell_fabric::memory::SharedBytes;
 

@@ -48,7 +48,8 @@
 //! gets go through a bounded mailbox to the thread that owns the conduit; the result is a word that the
 //! client reads. Handlers run on the owner's thread, one at a time; the original lets any thread run them,
 //! which costs its locks and the second spare receive buffer. PARSYNC, where threads take turns, is moving
-//! the conduit (it is `Send`).
+//! the conduit (it is `Send`), or a lock around it: a thread beside the owner's polls under that lock, with
+//! handlers ([`Conduit::poll`]) or without ([`Conduit::poll_data`]).
 //!
 //! ```
 //! fn moves<T: Send>() {}

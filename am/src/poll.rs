@@ -39,6 +39,42 @@ impl<N: Ni> Conduit<N> {
         self.poll_queues(false).0
     }
 
+    /// Moves data, and runs no handler, for a thread beside the one that handlers run on: shows arrivals to
+    /// the interface, which places what peers put and get and answers them, sends what has waited, and does
+    /// barriers, the exit and credits that are taken back. Requests, replies and the ends of own operations
+    /// stay in their queues, for [`Self::poll`]. Returns the work done.
+    ///
+    /// Requests without credits have no bound: while one waits for its handler, arrivals stay with the rails.
+    pub fn poll_data(&mut self) -> usize {
+        self.flush();
+        let Queues { sys, safe, am } = self.objects.queues;
+        let [.., requests] = self.ni.eq_waiting([sys, safe, am]);
+        let mut work = 0;
+        if requests == 0 || self.settings.flow_control {
+            work += self.ni.poll(ARRIVALS);
+        }
+        if !self.deferred.is_empty() {
+            work += self.send_deferred();
+        }
+        work += self.poll_sys(self.ni.eq_waiting([sys, safe, am])[0]);
+        if self.credits.is_searching() {
+            self.revoke();
+        }
+        self.look_at_exit_flag();
+        self.flush();
+        work
+    }
+
+    /// Housekeeping that needs the time, and that runs no handler: [`Self::progress`] without losses, whose
+    /// last messages are handled first.
+    pub fn progress_data(&mut self, now: Time) -> usize {
+        let mut work = self.ni.progress(now);
+        self.look_at_basin();
+        work += self.advance_exit(now);
+        self.flush();
+        work
+    }
+
     /// The work done, and how many events the AM queue holds. A request handler runs with `requests` only.
     #[inline]
     fn poll_queues(&mut self, requests: bool) -> (usize, usize) {
@@ -58,10 +94,15 @@ impl<N: Ni> Conduit<N> {
         if self.credits.is_searching() {
             self.revoke();
         }
+        self.look_at_exit_flag();
+        (work, requests)
+    }
+
+    #[inline]
+    fn look_at_exit_flag(&mut self) {
         if self.exit.flag.is_set() && self.exit.is_running() {
             self.exit.request(self.exit.flag.status());
         }
-        (work, requests)
     }
 
     /// Checks up to `looks` times whether anything has arrived, for a caller that polls next; `false` when
@@ -96,6 +137,13 @@ impl<N: Ni> Conduit<N> {
                 self.lose(rank, lost.reason);
             }
         }
+        self.look_at_basin();
+        work += self.advance_exit(now);
+        self.flush();
+        work
+    }
+
+    fn look_at_basin(&mut self) {
         match self.ni.ct_get(self.objects.basin) {
             Ok(count) if count.success + count.failure > 0 => {
                 self.stats.basin = count.success + count.failure;
@@ -104,9 +152,6 @@ impl<N: Ni> Conduit<N> {
             Ok(_) => {}
             Err(error) => self.fail(Fault::Interface(error)),
         }
-        work += self.advance_exit(now);
-        self.flush();
-        work
     }
 
     /// Sends what calls left pending because the interface had no room; returns whether nothing is pending
@@ -143,6 +188,18 @@ impl<N: Ni> Conduit<N> {
     /// Whether there is work already: then do not sleep. To be called after a poll that found nothing;
     /// [`Self::disarm`] ends it.
     pub fn arm(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+        let work = self.arm_data(each);
+        // Events may have been posted since that poll, as by housekeeping: no descriptor shows them. Requests
+        // that lack resources of a reply wait for an arrival that frees some. An interface that does not know
+        // has none.
+        let Queues { sys, safe, am } = self.objects.queues;
+        let waiting = self.ni.eq_waiting([sys, safe, am]);
+        let [system, safe, requests] = waiting.map(|events| events != 0 && events != usize::MAX);
+        work || system || safe || (requests && self.hold())
+    }
+
+    /// Prepares a sleep between two [`Self::poll_data`]; otherwise as [`Self::arm`].
+    pub fn arm_data(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
         let work = self.ni.arm(each);
         work || self.begun || self.credits.is_searching()
     }

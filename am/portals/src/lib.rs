@@ -164,4 +164,4 @@ pub use direct::Seen;
 pub use drops::{Drop, Drops};
 pub use link::{LinkStats, RailId};
 pub use node::Node;
-pub use view::{Interface, View};
+pub use view::{Guarded, Interface, View};

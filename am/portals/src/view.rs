@@ -1,5 +1,6 @@
-//! The interfaces as their users hold them: borrowed from a node, or owning it.
+//! The interfaces as their users hold them: borrowed from a node, owning it, or behind a guard of its lock.
 
+use std::ops::DerefMut;
 use std::os::fd::BorrowedFd;
 
 use doorbell_fabric::memory::SharedBytes;
@@ -27,6 +28,21 @@ pub struct View<'a, M: Message> {
 pub struct Interface<M: Message> {
     pub(crate) node: Node<M>,
     pub(crate) kind: Kind,
+}
+
+/// An interface of a node that a guard leads to, as that of a lock.
+#[derive(Debug)]
+pub struct Guarded<G> {
+    node: G,
+    kind: Kind,
+}
+
+impl<G> Guarded<G> {
+    /// Views a node through its guard.
+    #[inline]
+    pub fn new(node: G, kind: Kind) -> Self {
+        Self { node, kind }
+    }
 }
 
 impl<M: Message> Interface<M> {
@@ -272,8 +288,9 @@ macro_rules! interface {
 
             #[inline]
             fn put(&mut self, put: &Put) -> Result<(), NiError> {
-                self.node.core.put(&mut self.node.link, self.kind, put)?;
-                self.node.settle(self.kind);
+                let node: &mut Node<M> = &mut self.node;
+                node.core.put(&mut node.link, self.kind, put)?;
+                node.settle(self.kind);
                 Ok(())
             }
 
@@ -304,20 +321,23 @@ macro_rules! interface {
 
             #[inline]
             fn get(&mut self, get: &Get) -> Result<(), NiError> {
-                self.node.core.get(&mut self.node.link, self.kind, get)?;
-                self.node.settle(self.kind);
+                let node: &mut Node<M> = &mut self.node;
+                node.core.get(&mut node.link, self.kind, get)?;
+                node.settle(self.kind);
                 Ok(())
             }
 
             fn atomic(&mut self, atomic: &Atomic) -> Result<(), NiError> {
-                self.node.core.atomic(&mut self.node.link, self.kind, atomic)?;
-                self.node.settle(self.kind);
+                let node: &mut Node<M> = &mut self.node;
+                node.core.atomic(&mut node.link, self.kind, atomic)?;
+                node.settle(self.kind);
                 Ok(())
             }
 
             fn fetch_atomic(&mut self, fetch: &FetchAtomic) -> Result<(), NiError> {
-                self.node.core.fetch_atomic(&mut self.node.link, self.kind, fetch)?;
-                self.node.settle(self.kind);
+                let node: &mut Node<M> = &mut self.node;
+                node.core.fetch_atomic(&mut node.link, self.kind, fetch)?;
+                node.settle(self.kind);
                 Ok(())
             }
 
@@ -349,4 +369,5 @@ macro_rules! interface {
 interface! {
     ['a, M: Message] View<'a, M>;
     [M: Message] Interface<M>;
+    [M: Message + 'static, G: DerefMut<Target = Node<M>>] Guarded<G>;
 }
