@@ -36,9 +36,9 @@ pub use progress_core::ProgressCore;
 pub use setting::{Origin, Setting};
 pub use unknown::warned_variables;
 pub use value::{
-    ControlPolicy, ControlRoutes, ControlThreads, ControlWait, CounterPlace, IpFamily, Launch, Mode,
-    OfiNetwork, Protocol, Rails, Resume, Size, UsnicCommandWay, UsnicCommands, UsnicControl, VerbsRing, Wait,
-    XdpMode,
+    AmHandlers, ControlPolicy, ControlRoutes, ControlThreads, ControlWait, CounterPlace, IpFamily, Launch,
+    Mode, OfiNetwork, Protocol, Rails, Resume, Size, UsnicCommandWay, UsnicCommands, UsnicControl, VerbsRing,
+    Wait, XdpMode,
 };
 
 pub(crate) use bounds::mac;
@@ -145,6 +145,11 @@ settings! {
             "Yields before a wait sleeps; auto: by whether ranks share cores.";
         mailbox: u32 = 1024, "DOORBELL_MAILBOX",
             "Commands that the mailbox of the dedicated thread holds (rounded up to a power of two).";
+    }
+    /// Active messages beside a progress thread.
+    am: AmSection {
+        handlers: AmHandlers = AmHandlers::Owner, "DOORBELL_AM_HANDLERS",
+            "The threads that run handlers of active messages with progress.mode = dedicated: the one that makes the calls, or the progress thread, too.";
     }
     /// Limits of waits.
     wait: Waits {

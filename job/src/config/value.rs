@@ -318,6 +318,16 @@ words! {
 }
 
 words! {
+    /// The threads that run handlers of active messages, beside a progress thread.
+    AmHandlers {
+        /// The thread that makes the calls alone: the progress thread moves data.
+        Owner = "owner",
+        /// The progress thread, too, while no call waits.
+        Progress = "progress",
+    }
+}
+
+words! {
     /// The steps of a wait while nothing happens.
     Wait {
         /// Spins without end: the lowest latency, for one core.

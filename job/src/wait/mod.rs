@@ -4,7 +4,7 @@
 //! Every wait has a deadline. Those of a [`NodeWaiter`] end early when a rank is lost, unless the program
 //! continues without that rank.
 
-mod sleep;
+pub mod sleep;
 pub mod turns;
 pub mod waiter;
 

@@ -10,7 +10,7 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 
 /// The epoll set. A descriptor stays in it once it was watched, and wakes once for each watch.
-pub(super) struct Sleeper {
+pub struct Sleeper {
     set: OwnedFd,
     /// Whether all descriptors of this turn are in the set.
     whole: bool,
@@ -22,7 +22,7 @@ impl Sleeper {
     ///
     /// # Errors
     /// When the system has no descriptor left.
-    pub(super) fn new() -> io::Result<Self> {
+    pub fn new() -> io::Result<Self> {
         Ok(Self {
             set: epoll::create(CreateFlags::CLOEXEC)?,
             whole: true,
@@ -31,12 +31,12 @@ impl Sleeper {
     }
 
     /// Begins a turn, with no descriptor watched yet.
-    pub(super) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         (self.whole, self.any) = (true, false);
     }
 
     /// Watches a descriptor for one sleep.
-    pub(super) fn watch(&mut self, descriptor: BorrowedFd<'_>) {
+    pub fn watch(&mut self, descriptor: BorrowedFd<'_>) {
         let (data, once) = (EventData::new_u64(0), EventFlags::IN | EventFlags::ONESHOT);
         let added = match epoll::modify(&self.set, descriptor, data, once) {
             Err(Errno::NOENT) => epoll::add(&self.set, descriptor, data, once),
@@ -47,7 +47,7 @@ impl Sleeper {
     }
 
     /// Sleeps for at most `longest`; `false` when it could not.
-    pub(super) fn sleep(&mut self, longest: Duration) -> bool {
+    pub fn sleep(&mut self, longest: Duration) -> bool {
         if !self.whole || !self.any {
             return false;
         }
