@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use doorbell::{Am, Job, Portals, Selection, World};
+use doorbell::{Am, Binding, Job, Portals, Selection, World};
 use doorbell_fabric::clock::Clock;
 use doorbell_fabric::counters::{Reader, Snapshot, Value};
 use serde::{Deserialize, Serialize};
@@ -63,7 +63,7 @@ pub fn measure(
         rail: link.rail().to_owned(),
         reason: link.reason(),
         rails: link.rails(),
-        mode: mode(world),
+        mode: mode(world.config()),
     };
     let apart = is_apart(world);
     let ports = facts.ports();
@@ -111,7 +111,7 @@ pub fn measure_portals(
     cores: Cores,
     progress: &mut dyn Progress,
 ) -> Result<Option<Report>, BenchError> {
-    let two = Two::begin(job.job(), plan, cores)?;
+    let two = Two::begin(job.job(), job.binding(), plan, cores)?;
     let mut link = PortalsLink::new(job, two.facts.rail.clone(), longest(plan), plan.verify)?;
     let pair = two.pair(&mut link, plan, progress)?;
     job.barrier()?;
@@ -130,7 +130,7 @@ pub fn measure_am(
     cores: Cores,
     progress: &mut dyn Progress,
 ) -> Result<Option<Report>, BenchError> {
-    let two = Two::begin(am.job(), plan, cores)?;
+    let two = Two::begin(am.job(), am.binding(), plan, cores)?;
     let mut link = AmLink::new(am, state, two.facts.rail.clone(), longest(plan), plan.verify)?;
     let pair = two.pair(&mut link, plan, progress)?;
     am.barrier()?;
@@ -146,6 +146,7 @@ fn longest(plan: &Plan) -> usize {
 struct Two {
     start: Start,
     cores: Cores,
+    binding: Binding,
     rank: u32,
     facts: Facts,
     apart: bool,
@@ -153,7 +154,7 @@ struct Two {
 }
 
 impl Two {
-    fn begin(job: &Job, plan: &Plan, cores: Cores) -> Result<Self, BenchError> {
+    fn begin(job: &Job, binding: Option<Binding>, plan: &Plan, cores: Cores) -> Result<Self, BenchError> {
         plan.check()?;
         only_two(job.size())?;
         let start = Start::now(cores);
@@ -161,8 +162,9 @@ impl Two {
         Ok(Self {
             start,
             cores,
+            binding: binding.unwrap_or_default(),
             rank,
-            facts: Facts::of_selection(job.selection(peer), |rail| job.rail_how(rail)),
+            facts: Facts::of_selection(job, peer),
             apart: job.is_apart_from(peer),
             faults: injected(&job.config().fault.inject.get().to_string()),
         })
@@ -175,7 +177,11 @@ impl Two {
         progress: &mut dyn Progress,
     ) -> Result<Option<Pair>, BenchError> {
         let ports = self.facts.ports();
-        let record = || self.start.record(self.rank, self.cores, Vec::new(), &ports);
+        let record = || RankRecord {
+            progress_core: self.binding.progress.or(self.cores.progress),
+            shares: self.binding.shares.clone(),
+            ..self.start.record(self.rank, self.cores, Vec::new(), &ports)
+        };
         pair(link, &self.start, self.apart, plan, record, progress)
     }
 
@@ -215,8 +221,8 @@ impl Facts {
     }
 
     /// Describes the rails that were chosen to a peer, in the order of preference.
-    fn of_selection<'a>(selection: Option<&Selection>, how: impl Fn(&str) -> Option<&'a str>) -> Self {
-        let chosen = || selection.into_iter().flat_map(Selection::chosen);
+    fn of_selection(job: &Job, peer: u32) -> Self {
+        let chosen = || job.selection(peer).into_iter().flat_map(Selection::chosen);
         let rails: Vec<RailUse> = chosen()
             .map(|(rail, to)| RailUse {
                 rail: rail.to_string(),
@@ -227,7 +233,7 @@ impl Facts {
         let rail = rails
             .first()
             .map_or_else(|| "none".to_owned(), |used| used.rail.clone());
-        let reason = match how(&rail) {
+        let reason = match job.rail_how(&rail) {
             Some(how) => format!("the first that was chosen; {how}"),
             None => "the first that was chosen".to_owned(),
         };
@@ -235,7 +241,7 @@ impl Facts {
             rail,
             reason,
             rails,
-            mode: "inline",
+            mode: mode(job.config()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use doorbell::config::Mode;
-use doorbell::{PathStatus, Region, Request, World};
+use doorbell::{Config, PathStatus, Region, Request, World};
 use doorbell_fabric::select::Choice;
 
 use crate::env::RailUse;
@@ -131,8 +131,8 @@ impl<'a> WorldLink<'a> {
 }
 
 /// Whether progress is made by the caller or by a thread, as a word.
-pub fn mode(world: &World) -> &'static str {
-    match world.config().progress.mode.get() {
+pub fn mode(config: &Config) -> &'static str {
+    match config.progress.mode.get() {
         Mode::Inline => "inline",
         Mode::Dedicated => "dedicated",
     }
@@ -652,7 +652,7 @@ mod tests {
             (2 << 20, flow(64, false, false)),
             (REGIONS_FROM, flow(16, false, true)),
         ] {
-            let mut worlds = doorbell::local(2, &doorbell::Config::default()).unwrap();
+            let mut worlds = doorbell::local(2, &Config::default()).unwrap();
             let (far, near) = (worlds.pop().unwrap(), worlds.pop().unwrap());
             let receiving = std::thread::spawn(move || {
                 let mut link = WorldLink::new(&far, 0);

@@ -22,7 +22,8 @@
 //! * [`raw`] is for foreign front ends.
 //!
 //! Progress is made by the caller's thread inside calls (`progress.mode = inline`), or by a dedicated thread
-//! (`dedicated`). No other thread, listener, signal handler or memory hook exists.
+//! (`dedicated`); that of puts and active messages takes over while no call waits. No other thread, listener,
+//! signal handler or memory hook exists.
 #![deny(unsafe_code)]
 
 #[macro_use]
@@ -46,6 +47,7 @@ pub mod raw;
 mod request;
 #[allow(unsafe_code)]
 mod scope;
+mod shared_node;
 mod spawn;
 mod tagged;
 mod window;

@@ -302,17 +302,20 @@ macro_rules! interface {
                 words: &[u64],
                 body: Body<'_>,
             ) -> Option<Result<(), NiError>> {
-                self.node.core.put_bytes(&mut self.node.link, (self.kind, target, hdr_data), words, body)
+                let node: &mut Node<M> = &mut self.node;
+                node.core.put_bytes(&mut node.link, (self.kind, target, hdr_data), words, body)
             }
 
             #[inline]
             fn can_place(&mut self, target: &Target, length: u64) -> bool {
-                self.node.core.can_place(&mut self.node.link, self.kind, target, length)
+                let node: &mut Node<M> = &mut self.node;
+                node.core.can_place(&mut node.link, self.kind, target, length)
             }
 
             #[inline]
             fn place(&mut self, target: &Target, bytes: SharedBytes<'_>) -> bool {
-                self.node.core.place(&mut self.node.link, self.kind, target, bytes)
+                let node: &mut Node<M> = &mut self.node;
+                node.core.place(&mut node.link, self.kind, target, bytes)
             }
 
             fn offer(&mut self, to: Process, entry: EntryHandle) {

@@ -286,6 +286,7 @@ impl<'a> AmLink<'a> {
             .min(am.segment_of(am.rank() ^ 1)?.size as usize);
         let places = places(most.max(64));
         let stamps = (places, room / places as usize);
+        let medium = am.conduit().max_request_medium(1).min(4096);
         let mut link = Self {
             deadline: *am.config().wait.deadline.get(),
             rail,
@@ -298,7 +299,7 @@ impl<'a> AmLink<'a> {
             ended: false,
             out: Region::new(room).map_err(doorbell::Error::from)?,
             prepared: (0, 0),
-            medium: am.conduit().max_request_medium(1).min(4096),
+            medium,
             stamped: verify.then_some(stamps),
             sent: 0,
             am,

@@ -1,9 +1,13 @@
 //! The conduit of this rank with the node below it, and its state before all ranks have attached.
 
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use doorbell_am::{AmError, Attaching, Conduit};
 use doorbell_am_portals::{Interface, Node};
 use doorbell_fabric::event::DownReason;
-use doorbell_fabric::ni::Ni;
+use doorbell_fabric::ni::{Ni, Process};
 use doorbell_fabric::time::Time;
 use doorbell_job::connect::PeerPath;
 use doorbell_job::counter_file::CounterPublisher;
@@ -15,6 +19,7 @@ use rustix::fd::BorrowedFd;
 
 use super::clients::Counter;
 use crate::portals::{AboveNode, Ranks, is_cut_off, recorded, troubles};
+use crate::shared_node::{Beside, Hold};
 
 /// The interface below a conduit.
 pub(super) type Below = Interface<AnyRail>;
@@ -25,8 +30,10 @@ const BUDGET: usize = 64;
 /// A conduit, its ranks, and the paths to them.
 pub(super) struct Field {
     pub(super) conduit: Conduit<Below>,
-    pub(super) ranks: Ranks,
+    pub(super) ranks: Arc<Ranks>,
     pub(super) paths: Vec<Vec<PeerPath>>,
+    /// Whether handlers run on the progress thread, too.
+    pub(super) handles_beside: bool,
     /// The number of the conduit's losses that were reported.
     pub(super) reported: usize,
     /// The mailbox of other threads' operations.
@@ -40,11 +47,18 @@ impl Field {
         self.conduit.ni().node()
     }
 
-    /// Creates the counter file, unless the settings have none.
-    pub(super) fn publish(&mut self, job: &Job) -> Result<(), Error> {
+    /// Creates the counter file, unless the settings have none, and returns its place.
+    pub(super) fn publish(&mut self, job: &Job) -> Result<Option<PathBuf>, Error> {
         let place = *job.config().counters.place.get();
         self.seen = CounterPublisher::create(place, job.rank(), self, &self.paths, job.directory())?;
-        Ok(())
+        Ok(self.seen.as_ref().map(|seen| seen.path().to_owned()))
+    }
+
+    /// Stores the totals into the counter file, if that is due.
+    fn show_if_due(&mut self, now: Time) {
+        if self.seen.as_mut().is_some_and(|seen| seen.is_due(now)) {
+            self.show();
+        }
     }
 
     /// Stores the totals into the counter file.
@@ -94,9 +108,7 @@ impl PollableNode for Field {
     }
 
     fn progress(&mut self, now: Time) -> usize {
-        if self.seen.as_mut().is_some_and(|seen| seen.is_due(now)) {
-            self.show();
-        }
+        self.show_if_due(now);
         self.conduit.progress(now)
     }
 
@@ -178,20 +190,67 @@ impl PollableNode for Field {
     }
 }
 
+/// With `am.handlers = owner`, the progress thread runs no handler, and so serves no clients either: a
+/// request to the own rank is handled where it is sent.
+impl Beside for Field {
+    fn poll_beside(&mut self) -> usize {
+        match self.handles_beside {
+            true => self.poll(),
+            false => self.conduit.poll_data(),
+        }
+    }
+
+    fn progress_beside(&mut self, now: Time) -> usize {
+        if self.handles_beside {
+            return self.progress(now);
+        }
+        self.show_if_due(now);
+        self.conduit.progress_data(now)
+    }
+
+    fn arm_beside(&mut self, each: &mut dyn FnMut(BorrowedFd<'_>)) -> bool {
+        if self.handles_beside {
+            return self.arm(each);
+        }
+        self.show();
+        self.conduit.flush();
+        self.conduit.arm_data(each)
+    }
+}
+
+/// The conduit itself, held for one call.
+pub(super) struct ConduitHold<'a>(pub(super) Hold<'a, Field>);
+
+impl Deref for ConduitHold<'_> {
+    type Target = Conduit<Below>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.0.conduit
+    }
+}
+
+impl DerefMut for ConduitHold<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0.conduit
+    }
+}
+
 /// A conduit whose ranks have not all attached yet.
 pub(super) struct Gathering {
     pub(super) attaching: Attaching<Below>,
-    pub(super) ranks: Ranks,
+    pub(super) ranks: Arc<Ranks>,
     pub(super) paths: Vec<Vec<PeerPath>>,
 }
 
 impl AboveNode for Gathering {
-    fn node(&mut self) -> &mut Node<AnyRail> {
+    fn node(&mut self) -> impl DerefMut<Target = Node<AnyRail>> + '_ {
         self.attaching.ni_mut().node_mut()
     }
 
-    fn ranks(&self) -> &Ranks {
-        &self.ranks
+    fn process(&self, rank: u32) -> Option<Process> {
+        self.ranks.process(rank)
     }
 }
 

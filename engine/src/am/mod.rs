@@ -34,7 +34,8 @@ mod setup;
 mod wait;
 
 use std::io::Write as _;
-use std::path::Path;
+use std::ops::DerefMut;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use doorbell_am::threads::{Args, NotTaken, Outcome, Owned, Ticket, Work};
@@ -45,7 +46,7 @@ pub use doorbell_am::{
 use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::memory::RegionSlice;
 use doorbell_fabric::ni::Ni;
-use doorbell_job::counter_file::CounterPublisher;
+use doorbell_job::binding::Binding;
 use doorbell_job::ends;
 use doorbell_job::error::{Awaited, Error};
 use doorbell_job::handle::Job;
@@ -53,13 +54,19 @@ use doorbell_job::wait::NodeWaiter;
 
 pub use self::clients::Client;
 use self::clients::Counter;
-use self::field::{Below, Field};
+use self::field::{Below, ConduitHold, Field};
 use self::interrupt::Interrupt;
 pub use self::setup::{Setup, Waiting, local_am, simulated_am};
 use crate::portals::LostRank;
+use crate::shared_node::{SharedNode, resume};
 
 /// One rank's handle on a job of active messages. One thread owns it at a time, and all handlers run in its
 /// calls; other threads send through it as its [`Client`]s.
+///
+/// With `progress.mode = dedicated`, a thread of its own makes progress while no call of this handle waits.
+/// It moves data; with `am.handlers = progress` it runs handlers, too, one at a time, and never at the same
+/// time as a call of this handle. A handler that panics there ends the thread, and the panic goes on in the
+/// owner's next call.
 ///
 /// A child of `fork` has no part in the job: its calls fail with [`Error::Forked`], and dropping its copy
 /// does nothing.
@@ -67,11 +74,15 @@ use crate::portals::LostRank;
 /// Every wait ends: when it is satisfied, at its deadline (`wait.deadline`), with [`Error::PeerLost`] when a
 /// rank is lost, or with [`AmError::ShuttingDown`] when another rank has ended the job ([`Am::exit`]).
 pub struct Am {
-    field: Kept<Field>,
+    field: Kept<SharedNode<Field>>,
     waiter: Kept<NodeWaiter>,
     job: Kept<Job>,
+    segment: Kept<RegionSlice>,
+    /// The cores of its two threads, in dedicated mode.
+    binding: Option<Binding>,
+    counter_file: Option<PathBuf>,
     /// The file for the statistics at the end.
-    statistics: Option<std::path::PathBuf>,
+    statistics: Option<PathBuf>,
     /// Whether it has entered a barrier that not all others have reached.
     at_barrier: bool,
     closed: bool,
@@ -84,35 +95,58 @@ shows_job!(Am, job);
 impl Am {
     /// The counters of this rank's rails, by name: `shm.sent`, ….
     pub fn rail_counts(&self) -> Vec<(String, u64)> {
-        crate::portals::rail_counts(self.field.node())
+        match self.field.is_here() {
+            true => self.field.look(|field| crate::portals::rail_counts(field.node())),
+            false => Vec::new(),
+        }
+    }
+
+    /// Where the two threads of this rank run, in dedicated mode: the cores of its own and of its progress
+    /// thread, with the reason if it shares its core. `None` in inline mode.
+    pub fn binding(&self) -> Option<Binding> {
+        self.binding.clone()
     }
 
     /// The file in which other programs of the same user can read this rank's counters while it lives; see
     /// [`Portals::counter_file`](crate::Portals::counter_file).
     pub fn counter_file(&self) -> Option<&Path> {
-        self.field.seen.as_ref().map(CounterPublisher::path)
+        self.counter_file.as_deref()
     }
 
-    /// The conduit, whose calls do not wait.
+    /// The conduit, whose calls do not wait. The progress thread stands still as long as this is held.
+    ///
+    /// # Panics
+    /// In a child of `fork`, if the job has a progress thread: what that thread was doing at the fork never
+    /// ends there.
     #[inline]
-    pub fn conduit(&mut self) -> &mut Conduit<impl Ni> {
+    pub fn conduit(&mut self) -> impl DerefMut<Target = Conduit<impl Ni>> + '_ {
         if !self.field.is_here() {
-            self.field.conduit.ni_mut().node_mut().disown();
+            self.disown();
         }
-        &mut self.field.conduit
+        ConduitHold(self.field.hold())
+    }
+
+    #[cold]
+    fn disown(&mut self) {
+        match &mut *self.field {
+            SharedNode::Own(field) => field.conduit.ni_mut().node_mut().disown(),
+            SharedNode::Shared(_) => panic!("{}", Error::Forked),
+        }
     }
 
     /// This process's segment.
     pub fn segment(&self) -> &RegionSlice {
-        self.field.conduit.segment()
+        &self.segment
     }
 
     /// The segment of a rank.
     ///
     /// # Errors
-    /// [`AmError::NoSuchRank`].
+    /// [`AmError::NoSuchRank`]; [`Error::Forked`].
     pub fn segment_of(&self, rank: u32) -> Result<RemoteSegment, Error> {
-        self.field.conduit.segment_of(rank).map_err(Error::from)
+        self.waiter.here()?;
+        let segment = self.field.look(|field| field.conduit.segment_of(rank));
+        segment.map_err(Error::from)
     }
 
     /// Sends a request with arguments to a handler of rank `to`. Handles arrivals while it waits for room.
@@ -216,9 +250,10 @@ impl Am {
     pub fn barrier(&mut self) -> Result<(), Error> {
         self.waiter.here()?;
         if !self.at_barrier {
-            let conduit = &mut self.field.conduit;
-            let come = conduit.notify_barrier(BarrierName::Anonymous);
-            conduit.flush();
+            let mut field = self.field.hold();
+            let come = field.conduit.notify_barrier(BarrierName::Anonymous);
+            field.conduit.flush();
+            drop(field);
             come.map_err(|error| self.explained(error))?;
             self.at_barrier = true;
         }
@@ -236,7 +271,7 @@ impl Am {
                 what: "its last messages to leave",
             };
             let limit = self.waiter.limit;
-            self.waiter.hand_over(&mut *self.field, limit, what);
+            self.field.hand_over(&mut self.waiter, limit, what);
         }
         all
     }
@@ -257,7 +292,7 @@ impl Am {
             Some(found) => Some(Ok(found)),
             None => field.trouble_now().map(Err),
         };
-        let found = self.waiter.wait(&mut *self.field, limit, what, look)?;
+        let found = self.field.wait(&mut self.waiter, limit, what, look)?;
         found.map_err(|error| self.explained(error))
     }
 
@@ -285,10 +320,12 @@ impl Am {
     /// ```
     ///
     /// # Errors
-    /// [`AmError::Order`] while there are clients; [`Error::Interface`] for an invalid capacity.
+    /// [`AmError::Order`] while there are clients; [`Error::Interface`] for an invalid capacity;
+    /// [`Error::Forked`].
     pub fn client(&mut self, capacity: usize) -> Result<Client, Error> {
-        if self
-            .field
+        self.waiter.here()?;
+        let mut field = self.field.hold();
+        if field
             .counter
             .as_ref()
             .is_some_and(|counter| !counter.is_abandoned())
@@ -296,7 +333,7 @@ impl Am {
             return Err(AmError::Order("this job has clients already: clone one of them").into());
         }
         let (client, counter) = Counter::open(capacity)?;
-        self.field.counter = Some(counter);
+        field.counter = Some(counter);
         Ok(client)
     }
 
@@ -313,13 +350,13 @@ impl Am {
             None => Some(Ok(())),
             Some(_) => field.trouble_now().map(Err),
         };
-        let found = self.waiter.wait(&mut *self.field, Duration::MAX, what, look)?;
+        let found = self.field.wait(&mut self.waiter, Duration::MAX, what, look)?;
         found.map_err(|error| self.explained(error))
     }
 
     /// Makes one bounded pass of progress, in which handlers run. Returns the amount of work done.
     pub fn progress(&mut self) -> usize {
-        self.waiter.progress(&mut *self.field)
+        self.field.progress(&mut self.waiter)
     }
 
     /// Sets the limit of waits from here on, instead of `wait.deadline`.
@@ -344,9 +381,12 @@ impl Am {
 
     fn leave(&mut self, status: u8) -> Result<u8, Error> {
         self.waiter.here()?;
-        self.field.conduit.exit(status);
+        let size = self.size();
+        let mut field = self.field.hold();
+        field.conduit.exit(status);
         // The exit has a limit of its own, and a lost rank ends it.
-        let limit = self.field.conduit.settings().exit.wait(self.size());
+        let limit = field.conduit.settings().exit.wait(size);
+        drop(field);
         let limit = limit.saturating_add(EXIT_MARGIN);
         let what = Awaited::Interface {
             what: "the other ranks to end, too",
@@ -356,15 +396,18 @@ impl Am {
             Leaving::Over(how) => Some(how),
             _ => None,
         };
-        let how = self.waiter.wait(&mut *self.field, limit, what, over);
+        let how = self.field.wait(&mut self.waiter, limit, what, over);
         self.take_leave();
         how?.map_err(|unclean| Error::Am(Box::new(AmError::Unclean(unclean))))
     }
 
     /// The state of the job's end, if another rank, or an interrupt ([`Setup::end_on_interrupt`]), has ended
-    /// it.
+    /// it. In a child of `fork`, no job ends.
     pub fn leaving(&self) -> Leaving {
-        self.field.conduit.leaving()
+        match self.field.is_here() {
+            true => self.field.look(|field| field.conduit.leaving()),
+            false => Leaving::No,
+        }
     }
 
     /// Ends the whole job through its launcher; see [`World::abort`](crate::World::abort).
@@ -406,8 +449,8 @@ impl Am {
             Ok(Try::Done(done)) => Some(Ok(done)),
             Err(error) => Some(Err(error)),
         };
-        let begun = self.waiter.begin(&mut *self.field, limit, what, begun)?;
-        self.field.conduit.flush();
+        let begun = self.field.begin(&mut self.waiter, limit, what, begun)?;
+        self.field.hold().conduit.flush();
         begun.map_err(|error| self.explained(error))
     }
 
@@ -423,16 +466,16 @@ impl Am {
             Ok(true) => Some(Ok(())),
             Err(error) => Some(Err(error)),
         };
-        let found = self
-            .waiter
-            .wait(&mut *self.field, limit, Awaited::Interface { what }, look)?;
+        let what = Awaited::Interface { what };
+        let found = self.field.wait(&mut self.waiter, limit, what, look)?;
         found.map_err(|error| self.explained(error))
     }
 
     /// Adds what the rails know about a lost rank to an error.
     #[cold]
     fn explained(&self, error: AmError) -> Error {
-        wait::explained(&self.waiter, &*self.field, error)
+        self.field
+            .look(|field| wait::explained(&self.waiter, field, error))
     }
 
     fn take_leave(&mut self) {
@@ -445,8 +488,9 @@ impl Am {
         if std::mem::replace(&mut self.closed, true) {
             return;
         }
+        let panic = self.field.stop();
         if let Some(file) = &self.statistics {
-            let text = self.field.conduit.statistics();
+            let text = self.field.look(|field| field.conduit.statistics());
             let written = doorbell_fabric::error::check_file_size(text.len() as u64)
                 .and_then(|()| std::fs::write(file, text));
             if let Err(error) = written {
@@ -461,11 +505,12 @@ impl Am {
             }
         }
         let limit = *self.config().wait.close.get();
-        self.waiter.close(&mut *self.field, limit);
+        self.field.close(&mut self.waiter, limit);
         self.job.directory().close();
         if let Some(launcher) = self.job.take_launcher() {
             ends::farewell(&launcher);
         }
+        resume(panic);
     }
 }
 

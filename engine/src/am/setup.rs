@@ -10,7 +10,7 @@ use doorbell_fabric::limits::{Limit, Resource};
 use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::ni::Kind;
-use doorbell_job::config::Config;
+use doorbell_job::config::{AmHandlers, Config};
 use doorbell_job::error::{Awaited, Error};
 use doorbell_job::join::{Layer, machine_clock};
 use doorbell_oob::Connection;
@@ -22,6 +22,7 @@ use super::interrupt::Interrupt;
 use super::wait::explained;
 use crate::builder::Builder;
 use crate::portals::{Parts, PortalsNode, build, jobs_in_process, refuse, simulated_jobs};
+use crate::shared_node::SharedNode;
 
 /// The interface that the conduit uses.
 const KIND: Kind = Kind::MATCHING_LOGICAL;
@@ -283,15 +284,23 @@ impl Waiting {
             conduit,
             ranks: gathering.ranks,
             paths: gathering.paths,
+            handles_beside: *parts.job.config().am.handlers.get() == AmHandlers::Progress,
             reported: 0,
             counter: None,
             seen: None,
         };
-        field.publish(&parts.job)?;
+        let counter_file = field.publish(&parts.job)?;
+        let segment = field.conduit.segment().clone();
+        let Parts {
+            job, waiter, binding, ..
+        } = parts;
         Ok(Am {
-            field: Kept::new(field),
-            waiter: Kept::new(parts.waiter),
-            job: Kept::new(parts.job),
+            field: Kept::new(SharedNode::new(field, binding.as_ref(), &job, &waiter.clock)?),
+            waiter: Kept::new(waiter),
+            job: Kept::new(job),
+            segment: Kept::new(segment),
+            binding,
+            counter_file,
             statistics,
             at_barrier: false,
             closed: false,

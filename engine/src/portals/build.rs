@@ -1,7 +1,10 @@
 //! Building a job of Portals processes: its ranks meet as those of a [`World`](crate::World), and the rails
 //! are its rails.
 
+use std::sync::Arc;
+
 use doorbell_am_portals as ni;
+use doorbell_job::binding;
 use doorbell_job::config::{Config, Mode};
 use doorbell_job::error::Error;
 use doorbell_job::join::{
@@ -33,7 +36,7 @@ impl Builder {
     ///
     /// # Errors
     /// Those of [`init`](crate::init); [`Error::NoSuchMode`] for what only a [`World`](crate::World) has: a
-    /// progress thread, a control plane, ranks that a running job starts.
+    /// control plane, ranks that a running job starts.
     pub fn build_portals(self) -> Result<Portals, Error> {
         self.joined(Layer::Portals, &refuse, |joined, hook| {
             begin(Portals::of(build(joined, hook, None, machine_clock())?)?)
@@ -102,7 +105,8 @@ pub(crate) fn jobs_in_process(
 /// ```
 ///
 /// # Errors
-/// Those of [`Builder::build_portals`].
+/// Those of [`Builder::build_portals`]; [`Error::Unsupported`] with `progress.mode = dedicated`: a second
+/// thread would make runs differ.
 pub fn simulated_portals(
     net: &SimNet,
     size: u32,
@@ -123,6 +127,12 @@ pub(crate) fn simulated_jobs(
 ) -> Result<Vec<(PortalsNode, Parts)>, Error> {
     config.verify()?;
     refuse(config)?;
+    if *config.progress.mode.get() == Mode::Dedicated {
+        return Err(Error::Unsupported {
+            what: "a dedicated progress thread",
+            by: "the simulated network".to_owned(),
+        });
+    }
     let rails = simulated_rails(net, size, config, datagrams)?;
     // Nothing of it leaves this process, and the same seed has to reproduce the same run.
     let joined = all_in_process(config, layer, rails, Key::of_seed(net.seed()))?;
@@ -134,11 +144,6 @@ pub(crate) fn simulated_jobs(
 
 /// Refuses settings that only a world supports.
 pub(crate) fn refuse(config: &Config) -> Result<(), Error> {
-    if *config.progress.mode.get() == Mode::Dedicated {
-        return Err(Error::NoSuchMode {
-            what: "a dedicated progress thread (progress.mode)",
-        });
-    }
     if *config.control.mode.get() {
         return Err(Error::NoSuchMode {
             what: "a control plane (control.mode)",
@@ -158,7 +163,7 @@ pub(crate) fn build(
         remote,
         |job| {
             let (rank, size) = (job.rank(), job.size());
-            let ranks = Ranks::of_job(job.directory(), rank);
+            let ranks = Arc::new(Ranks::of_job(job.directory(), rank));
             let me = ranks.process(rank).ok_or(Error::NoSuchRank { rank, size })?;
             let node = node(job.config(), me)?;
             let paths = Vec::new();
@@ -179,11 +184,20 @@ pub(crate) fn build(
     )?;
     let (node, collect) = layer;
     let (config, place) = (job.config(), (job.rank(), job.size()));
-    let patience = Patience::of(&config.progress, crowded(job.rank(), job.directory(), false));
+    let dedicated = *config.progress.mode.get() == Mode::Dedicated;
+    let is_crowded = crowded(job.rank(), job.directory(), dedicated);
+    let binding = binding::of(config, job.rank(), job.directory(), is_crowded)?;
+    let shares = binding.as_ref().is_some_and(|binding| binding.shares.is_some());
+    let patience = Patience::of(&config.progress, is_crowded || shares);
     let mut waiter = NodeWaiter::new(clock, patience, config, place);
     waiter.hook = hook;
     waiter.life = life;
-    let parts = Parts { waiter, collect, job };
+    let parts = Parts {
+        waiter,
+        collect,
+        job,
+        binding,
+    };
     Ok((node, parts))
 }
 

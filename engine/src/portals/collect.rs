@@ -9,18 +9,18 @@
 //! Each step has a portal table entry and a counting event of its own, so that a rank which is ahead disturbs
 //! no other. They are made before the first poll: a message that arrives early finds them.
 
+use std::ops::DerefMut;
+
 use doorbell_am_portals::Node;
 use doorbell_fabric::memory::Region;
 use doorbell_fabric::message::Landing;
 use doorbell_fabric::ni::{
     AckReq, CtHandle, Entry, EntryHandle, EntryOptions, Kind, List, Md, MdHandle, MdOptions, Memory, Ni,
-    NiError, Piece, PtOptions, Put, Target,
+    NiError, Piece, Process, PtOptions, Put, Target,
 };
 use doorbell_job::error::{Awaited, Error};
 use doorbell_job::rails::AnyRail;
 use doorbell_job::wait::{NodeWaiter, PollableNode};
-
-use super::node::Ranks;
 
 /// The interface of the collective operations: non-matching, addressed by process.
 pub(crate) const INTERNAL: Kind = Kind {
@@ -30,8 +30,10 @@ pub(crate) const INTERNAL: Kind = Kind {
 
 /// The owner of a node, in any state of a job.
 pub(crate) trait AboveNode: PollableNode {
-    fn node(&mut self) -> &mut Node<AnyRail>;
-    fn ranks(&self) -> &Ranks;
+    fn node(&mut self) -> impl DerefMut<Target = Node<AnyRail>> + '_;
+
+    /// Returns the process of a rank.
+    fn process(&self, rank: u32) -> Option<Process>;
 }
 
 /// The collective operations of this rank.
@@ -65,7 +67,8 @@ impl Collect {
     /// Makes the entries, which are the last ones of the interface's portal table; sends nothing.
     pub(crate) fn new<G: AboveNode>(node: &mut G, rank: u32, size: u32) -> Result<Self, Error> {
         let steps = size.next_power_of_two().trailing_zeros();
-        let mut ni = node.node().ni(INTERNAL);
+        let mut node = node.node();
+        let mut ni = node.ni(INTERNAL);
         let last = ni.limits().max_pt_index;
         let mut step = |below: u32| -> Result<Step, NiError> {
             let index = last.checked_sub(below).ok_or(NiError::PtFull)?;
@@ -168,7 +171,8 @@ impl Collect {
         node: &mut G,
         memory: &dyn Fn() -> Memory,
     ) -> Result<Vec<EntryHandle>, Error> {
-        let mut ni = node.node().ni(INTERNAL);
+        let mut node = node.node();
+        let mut ni = node.ni(INTERNAL);
         let append = |step: &Step| {
             let entry = Entry::open(memory(), counted()).counted(step.arrived);
             ni.append(step.pt_index, entry, List::Priority, 0)
@@ -186,9 +190,8 @@ impl Collect {
     ) -> Result<(), Error> {
         self.barrier(node, waiter)?;
         let what = "the memory of an all-gather";
-        let mut ni = node.node().ni(INTERNAL);
-        let sent = ni.ct_alloc().map_err(refused(what))?;
-        let md = ni.md_bind(Md {
+        let sent = node.node().ni(INTERNAL).ct_alloc().map_err(refused(what))?;
+        let md = node.node().ni(INTERNAL).md_bind(Md {
             memory,
             options: MdOptions::EVENT_CT_SEND,
             eq: None,
@@ -213,10 +216,9 @@ impl Collect {
         let steps = self.gather.len() as u64;
         let last = self.awaited("an all-gather", 1, self.gather.len() as u32);
         let done = done.and_then(|()| arrived(node, waiter, sent, steps, last));
-        let mut ni = node.node().ni(INTERNAL);
         // After an error, operations in progress keep what they need.
-        let _ = ni.md_release(md);
-        let _ = ni.ct_free(sent);
+        let _ = node.node().ni(INTERNAL).md_release(md);
+        let _ = node.node().ni(INTERNAL).ct_free(sent);
         done
     }
 
@@ -227,7 +229,7 @@ impl Collect {
         (md, offset, length): (MdHandle, usize, usize),
         remote: usize,
     ) -> Result<Put, Error> {
-        let process = node.ranks().process(to).ok_or(Error::NoSuchRank {
+        let process = node.process(to).ok_or(Error::NoSuchRank {
             rank: to,
             size: self.size,
         })?;

@@ -40,13 +40,14 @@ mod counted;
 mod node;
 
 use std::cell::Cell;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use doorbell_am_portals::Seen;
+use doorbell_am_portals::{Guarded, Seen};
 use doorbell_fabric::map::process::Kept;
 use doorbell_fabric::ni::{Count, CtHandle, EqGet, EqHandle, Kind, Ni, NiError, NiLimits, Process};
-use doorbell_job::counter_file::CounterPublisher;
+use doorbell_job::binding::Binding;
 use doorbell_job::ends;
 use doorbell_job::error::{Awaited, Error};
 use doorbell_job::handle::Job;
@@ -60,7 +61,13 @@ pub(crate) use self::counted::{Each, path, totals};
 pub(crate) use self::node::{PortalsNode, Ranks, is_cut_off, rail_counts, recorded, troubles};
 pub use doorbell_job::wait::LostRank;
 
+use self::node::NodeHold;
+use crate::shared_node::{Hold, SharedNode, resume};
+
 /// One rank's handle on a job of Portals processes. One thread owns it at a time.
+///
+/// With `progress.mode = dedicated`, a thread of its own makes progress while no call of this handle waits:
+/// operations of peers are carried out, and events and counts are posted, while the owner computes.
 ///
 /// A child of `fork` has no part in the job: its calls fail ([`Error::Forked`]; those of an interface with
 /// [`NiError::NoInit`]), and dropping its copy does nothing.
@@ -69,8 +76,12 @@ pub use doorbell_job::wait::LostRank;
 /// a rank is lost that the program has not excused ([`Portals::go_on_without`]). A rank that has closed
 /// counts as lost, too, but ends only a [`Portals::barrier`] or [`Portals::allgather`] that needs it.
 pub struct Portals {
-    node: Kept<PortalsNode>,
+    node: Kept<SharedNode<PortalsNode>>,
     parts: Kept<Parts>,
+    ranks: Kept<Arc<Ranks>>,
+    counter_file: Option<PathBuf>,
+    /// The interfaces of a child of `fork`, of which there are none.
+    orphan: Option<Box<PortalsNode>>,
     closed: bool,
 }
 
@@ -79,16 +90,23 @@ pub(crate) struct Parts {
     pub(crate) waiter: NodeWaiter,
     pub(crate) collect: Collect,
     pub(crate) job: Job,
+    /// The cores of its two threads, in dedicated mode.
+    pub(crate) binding: Option<Binding>,
 }
 
 shows_job!(Portals, parts.job);
 
 impl Portals {
     pub(crate) fn of((mut node, parts): (PortalsNode, Parts)) -> Result<Self, Error> {
-        node.publish(&parts.job)?;
+        let counter_file = node.publish(&parts.job)?;
+        let ranks = Arc::clone(&node.ranks);
+        let node = SharedNode::new(node, parts.binding.as_ref(), &parts.job, &parts.waiter.clock)?;
         Ok(Self {
             node: Kept::new(node),
             parts: Kept::new(parts),
+            ranks: Kept::new(ranks),
+            counter_file,
+            orphan: None,
             closed: false,
         })
     }
@@ -96,24 +114,33 @@ impl Portals {
     /// The process of a rank: the number of its host, and its index among the ranks there. `None`: there is
     /// no such rank.
     pub fn process(&self, rank: u32) -> Option<Process> {
-        self.node.ranks.process(rank)
+        self.ranks.process(rank)
     }
 
     /// The rank of a process.
     pub fn rank_of(&self, process: Process) -> Option<u32> {
-        self.node.ranks.rank(process)
+        self.ranks.rank(process)
+    }
+
+    /// Where the two threads of this rank run, in dedicated mode: the cores of its own and of its progress
+    /// thread, with the reason if it shares its core. `None` in inline mode.
+    pub fn binding(&self) -> Option<Binding> {
+        self.parts.binding.clone()
     }
 
     /// The counters of this rank's rails, by name: `shm.sent`, ….
     pub fn rail_counts(&self) -> Vec<(String, u64)> {
-        rail_counts(&self.node.node)
+        match self.node.is_here() {
+            true => self.node.look(|node| rail_counts(&node.node)),
+            false => Vec::new(),
+        }
     }
 
     /// The file in which other programs of the same user can read this rank's counters while it lives
     /// (`doorbell_fabric::counters::Reader`); `None` with `counters.place = off`. As long as the rank makes
     /// calls, it is at most a millisecond and 128 waits behind.
     pub fn counter_file(&self) -> Option<&Path> {
-        self.node.seen.as_ref().map(CounterPublisher::path)
+        self.counter_file.as_deref()
     }
 
     /// Initialises an interface of this process within these limits; a logically addressed one gets the map
@@ -127,7 +154,7 @@ impl Portals {
     /// [`Error::Interface`]: limits that cannot be met.
     pub fn init(&mut self, kind: Kind, desired: Option<&NiLimits>) -> Result<NiLimits, Error> {
         self.parts.waiter.here()?;
-        self.node.init(kind, desired)
+        self.node.hold().init(kind, desired)
     }
 
     /// Undoes one initialisation of an interface; the last one frees everything that the interface holds, and
@@ -138,9 +165,12 @@ impl Portals {
     /// stopped in the middle of a write: the interface has ended, and its memory may still change.
     pub fn fini(&mut self, kind: Kind) -> Result<(), Error> {
         self.parts.waiter.here()?;
-        let ended = self.node.node.ni_fini(kind);
+        let mut node = self.node.hold();
+        let ended = node.node.ni_fini(kind);
+        let is_writing = node.node.is_writing();
+        drop(node);
         ended.map_err(refused("the end of an interface"))?;
-        if !self.node.node.is_writing() {
+        if !is_writing {
             return Ok(());
         }
         let what = Awaited::Interface {
@@ -148,17 +178,26 @@ impl Portals {
         };
         let limit = self.parts.waiter.limit;
         let is_over = |node: &mut PortalsNode| (!node.node.is_writing()).then_some(());
-        self.parts.waiter.wait(&mut *self.node, limit, what, is_over)
+        self.node.wait(&mut self.parts.waiter, limit, what, is_over)
     }
 
     /// An interface of this process, for calls that do not wait. If it was not initialised, they fail with
-    /// [`NiError::NoInit`] or [`NiError::ArgInvalid`].
+    /// [`NiError::NoInit`] or [`NiError::ArgInvalid`]. The progress thread stands still as long as this is
+    /// held.
     #[inline]
     pub fn ni(&mut self, kind: Kind) -> impl Ni + '_ {
-        if !self.node.is_here() {
-            self.node.node.disown();
-        }
-        self.node.ni(kind)
+        let node = match self.node.is_here() {
+            true => self.node.hold(),
+            false => self.orphan(),
+        };
+        Guarded::new(NodeHold(node), kind)
+    }
+
+    /// The node of a child of `fork`.
+    #[cold]
+    fn orphan(&mut self) -> Hold<'_, PortalsNode> {
+        let orphan = self.orphan.get_or_insert_with(|| Box::new(PortalsNode::orphan()));
+        Hold::Own(orphan)
     }
 
     /// Sets the limit of waits from here on, instead of `wait.deadline`.
@@ -184,7 +223,7 @@ impl Portals {
             Err(NiError::Full) => None,
             begun => Some(begun),
         };
-        let begun = self.parts.waiter.begin(&mut *self.node, limit, what, begin)?;
+        let begun = self.node.begin(&mut self.parts.waiter, limit, what, begin)?;
         begun.map_err(refused("a call of an interface"))
     }
 
@@ -201,7 +240,7 @@ impl Portals {
     ) -> Result<R, Error> {
         let (limit, what) = (self.parts.waiter.limit, Awaited::Interface { what });
         let look = |node: &mut PortalsNode| done(&mut node.ni(kind));
-        self.parts.waiter.wait(&mut *self.node, limit, what, look)
+        self.node.wait(&mut self.parts.waiter, limit, what, look)
     }
 
     /// Waits until a counting event has reached `test` or has counted a failure, and returns its value.
@@ -230,10 +269,8 @@ impl Portals {
                 found => Some(found),
             }
         };
-        let found = self
-            .parts
-            .waiter
-            .wait_by(&mut *self.node, limit, what, linger, look)?;
+        let waiter = &mut self.parts.waiter;
+        let found = self.node.wait_by(waiter, limit, what, linger, look)?;
         found.map_err(refused("a counting event"))
     }
 
@@ -250,13 +287,13 @@ impl Portals {
             Ok(EqGet::Empty) => None,
             found => Some(found),
         };
-        let found = self.parts.waiter.wait(&mut *self.node, limit, what, look)?;
+        let found = self.node.wait(&mut self.parts.waiter, limit, what, look)?;
         found.map_err(refused("an event queue"))
     }
 
     /// Makes one bounded pass of progress; returns the amount of work done.
     pub fn progress(&mut self) -> usize {
-        self.parts.waiter.progress(&mut *self.node)
+        self.node.progress(&mut self.parts.waiter)
     }
 
     /// Waits until all ranks have called it. All that a rank did before is done: entries that it has appended
@@ -265,8 +302,12 @@ impl Portals {
     /// # Errors
     /// [`Error::Timeout`], which names rank and step; [`Error::PeerLost`].
     pub fn barrier(&mut self) -> Result<(), Error> {
-        let parts = &mut *self.parts;
-        parts.collect.barrier(&mut *self.node, &mut parts.waiter)?;
+        let Parts { collect, waiter, .. } = &mut *self.parts;
+        waiter.here()?;
+        match &mut *self.node {
+            SharedNode::Own(node) => collect.barrier(node, waiter)?,
+            SharedNode::Shared(node) => collect.barrier(&mut node.turns(), waiter)?,
+        }
         self.hand_over();
         Ok(())
     }
@@ -277,10 +318,12 @@ impl Portals {
     /// # Errors
     /// Those of [`Portals::barrier`]; [`Error::Layout`] when the lengths do not fit.
     pub fn allgather(&mut self, own: &[u8], all: &mut [u8]) -> Result<(), Error> {
-        let parts = &mut *self.parts;
-        parts
-            .collect
-            .allgather(&mut *self.node, &mut parts.waiter, own, all)?;
+        let Parts { collect, waiter, .. } = &mut *self.parts;
+        waiter.here()?;
+        match &mut *self.node {
+            SharedNode::Own(node) => collect.allgather(node, waiter, own, all)?,
+            SharedNode::Shared(node) => collect.allgather(&mut node.turns(), waiter, own, all)?,
+        }
         self.hand_over();
         Ok(())
     }
@@ -290,8 +333,8 @@ impl Portals {
         let what = Awaited::Interface {
             what: "its last messages to leave",
         };
-        let waiter = &mut self.parts.waiter;
-        waiter.hand_over(&mut *self.node, waiter.limit, what);
+        let limit = self.parts.waiter.limit;
+        self.node.hand_over(&mut self.parts.waiter, limit, what);
     }
 
     /// The ranks that this one knows to be lost.
@@ -308,19 +351,14 @@ impl Portals {
     /// Breaks a rail to all its peers, as if by itself, for tests of failures.
     #[doc(hidden)]
     pub fn break_rail(&mut self, name: &str) -> bool {
-        let found = self
-            .node
-            .node
+        let node = &mut self.node.hold().node;
+        let found = node
             .rails()
             .find(|(_, rail)| doorbell_fabric::rail::Rail::name(*rail).as_str() == name);
         let Some(id) = found.map(|(id, _)| id) else {
             return false;
         };
-        self.node
-            .node
-            .rail_mut(id)
-            .map(|rail| rail.inject_failure(None))
-            .is_some()
+        node.rail_mut(id).map(|rail| rail.inject_failure(None)).is_some()
     }
 
     /// Ends the whole job; see [`World::abort`](crate::World::abort).
@@ -341,11 +379,13 @@ impl Portals {
             self.closed = true;
         } else if !std::mem::replace(&mut self.closed, true) {
             let limit = *self.config().wait.close.get();
-            self.parts.waiter.close(&mut *self.node, limit);
+            let panic = self.node.stop();
+            self.node.close(&mut self.parts.waiter, limit);
             self.parts.job.directory().close();
             if let Some(launcher) = self.parts.job.take_launcher() {
                 ends::farewell(&launcher);
             }
+            resume(panic);
         }
     }
 }

@@ -2,6 +2,9 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use doorbell_am_portals as ni;
 use doorbell_fabric::event::DownReason;
@@ -22,6 +25,7 @@ use doorbell_pml::RailId;
 use rustix::fd::BorrowedFd;
 
 use super::collect::{AboveNode, INTERNAL, refused};
+use crate::shared_node::{Beside, Hold, Turns};
 
 /// Arrivals handled in one pass, at most.
 const BUDGET: usize = 64;
@@ -33,7 +37,7 @@ const EXPLAINED: usize = 8;
 /// A node, its ranks, and the paths to them.
 pub(crate) struct PortalsNode {
     pub(crate) node: ni::Node<AnyRail>,
-    pub(crate) ranks: Ranks,
+    pub(crate) ranks: Arc<Ranks>,
     /// The paths to each rank, in order of preference.
     pub(crate) paths: Vec<Vec<PeerPath>>,
     /// The counter file, for other programs.
@@ -127,12 +131,44 @@ impl RailOwner for PortalsNode {
 }
 
 impl AboveNode for PortalsNode {
-    fn node(&mut self) -> &mut ni::Node<AnyRail> {
+    fn node(&mut self) -> impl DerefMut<Target = ni::Node<AnyRail>> + '_ {
         &mut self.node
     }
 
-    fn ranks(&self) -> &Ranks {
-        &self.ranks
+    fn process(&self, rank: u32) -> Option<Process> {
+        self.ranks.process(rank)
+    }
+}
+
+impl Beside for PortalsNode {}
+
+/// During a wait of the owner of a node that has a progress thread.
+impl AboveNode for Turns<'_, PortalsNode> {
+    fn node(&mut self) -> impl DerefMut<Target = ni::Node<AnyRail>> + '_ {
+        NodeHold(self.hold())
+    }
+
+    fn process(&self, rank: u32) -> Option<Process> {
+        self.hold().ranks.process(rank)
+    }
+}
+
+/// The node itself, held for one call.
+pub(crate) struct NodeHold<'a>(pub(crate) Hold<'a, PortalsNode>);
+
+impl Deref for NodeHold<'_> {
+    type Target = ni::Node<AnyRail>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.0.node
+    }
+}
+
+impl DerefMut for NodeHold<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0.node
     }
 }
 
@@ -222,11 +258,22 @@ impl PollableNode for PortalsNode {
 }
 
 impl PortalsNode {
-    /// Creates the counter file, unless the settings have none.
-    pub(crate) fn publish(&mut self, job: &Job) -> Result<(), Error> {
+    /// A node without rails and interfaces, for a child of `fork`: every call fails as if none had been
+    /// initialised.
+    pub(crate) fn orphan() -> Self {
+        Self {
+            node: ni::Node::new(ni::Config::new(Process::physical(0, 0))),
+            ranks: Arc::new(Ranks::of(std::iter::empty())),
+            paths: Vec::new(),
+            seen: None,
+        }
+    }
+
+    /// Creates the counter file, unless the settings have none, and returns its place.
+    pub(crate) fn publish(&mut self, job: &Job) -> Result<Option<PathBuf>, Error> {
         let place = *job.config().counters.place.get();
         self.seen = CounterPublisher::create(place, job.rank(), self, &self.paths, job.directory())?;
-        Ok(())
+        Ok(self.seen.as_ref().map(|seen| seen.path().to_owned()))
     }
 
     /// Stores the totals into the counter file.

@@ -34,7 +34,7 @@ pub(crate) use self::dedicated::Bell;
 use self::dedicated::{Command, ThreadState};
 pub(crate) use self::meeting::Meeting;
 pub(crate) use self::one_sided::{Operation, OperationKind, RegionOperation, WindowAddress};
-pub(crate) use self::thread_handle::ThreadHandle;
+pub(crate) use self::thread_handle::{ThreadHandle, narrow};
 pub(crate) use self::watch::Watch;
 pub(crate) use doorbell_job::wait::turns::LATE;
 

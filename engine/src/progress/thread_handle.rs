@@ -437,7 +437,7 @@ fn unknown(what: Awaited, waited: Duration, error: &Error) -> Waiting {
 }
 
 /// Keeps the calling thread off the cores of progress threads.
-fn narrow(own: &CoreSet) -> Result<Narrowed, Error> {
+pub(crate) fn narrow(own: &CoreSet) -> Result<Narrowed, Error> {
     Narrowed::bind(own).map_err(|source| {
         let remedy = "leave the setting `progress.core` away";
         Error::io(

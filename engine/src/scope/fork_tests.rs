@@ -7,12 +7,19 @@ use std::time::Duration;
 
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::ni::{Kind, Ni, NiError};
-use doorbell_job::config::Mode;
+use doorbell_job::config::{AmHandlers, Mode};
 
-use crate::am::{Args, Handlers, NotTaken, Setup, Ticket, Work};
+use crate::am::{Args, Handlers, Leaving, NotTaken, Setup, Ticket, Work};
 use crate::{Config, Error, Source, Tag, World};
 
 const KIND: Kind = Kind::MATCHING_LOGICAL;
+/// Rails, and the mode of progress. With a progress thread, its lock may be held when it forks.
+const WAYS: [(&str, Mode); 4] = [
+    ("shm", Mode::Inline),
+    ("udp:lo", Mode::Inline),
+    ("shm", Mode::Dedicated),
+    ("udp:lo", Mode::Dedicated),
+];
 
 /// Runs `work` in a child of this process, which ends right after it; `work` returns whether all was well.
 fn in_a_child(what: &str, work: impl FnOnce() -> bool) {
@@ -148,8 +155,8 @@ fn a_child_that_uses_drops_or_closes_a_world_does_nothing_to_it() {
 
 #[test]
 fn a_child_that_uses_or_drops_portals_does_nothing_to_them() {
-    for rails in ["shm", "udp:lo"] {
-        let mut jobs = crate::local_portals(2, &config(rails, Mode::Inline)).unwrap();
+    for (rails, mode) in WAYS {
+        let mut jobs = crate::local_portals(2, &config(rails, mode)).unwrap();
         let (mut other, mut job) = (jobs.pop().unwrap(), jobs.pop().unwrap());
         thread::scope(|s| {
             s.spawn(move || {
@@ -158,12 +165,12 @@ fn a_child_that_uses_or_drops_portals_does_nothing_to_them() {
             });
             job.init(KIND, None).unwrap();
             job.barrier().unwrap();
-            in_a_child(&format!("{rails}: portals"), || {
+            in_a_child(&format!("{rails} {mode:?}: portals"), || {
                 let refused = job.ni(KIND).ct_alloc() == Err(NiError::NoInit);
                 let waits = forked(job.ask(KIND, |ni| ni.ct_alloc())) && forked(job.barrier());
                 // SAFETY: the child drops its copy, and the parent the original.
                 drop(unsafe { std::ptr::read(&job) });
-                refused && waits && job.progress() == 0
+                refused && waits && job.progress() == 0 && job.process(1).is_some()
             });
             job.barrier().unwrap();
         });
@@ -172,9 +179,11 @@ fn a_child_that_uses_or_drops_portals_does_nothing_to_them() {
 
 #[test]
 fn a_child_that_uses_or_drops_active_messages_does_nothing_to_them() {
-    for rails in ["shm", "udp:lo"] {
+    for (rails, mode) in WAYS {
         let setup = |_| Setup::new(Handlers::new(), 4096);
-        let mut jobs = crate::local_am(2, &config(rails, Mode::Inline), setup).unwrap();
+        let mut config = config(rails, mode);
+        config.am.handlers.set(AmHandlers::Progress);
+        let mut jobs = crate::local_am(2, &config, setup).unwrap();
         let (other, job) = (jobs.pop().unwrap(), jobs.pop().unwrap());
         thread::scope(|s| {
             s.spawn(move || {
@@ -197,13 +206,20 @@ fn a_child_that_uses_or_drops_active_messages_does_nothing_to_them() {
                 drop(unsafe { std::ptr::read(&client) });
                 refused
             });
-            in_a_child(&format!("{rails}: active messages"), || {
+            in_a_child(&format!("{rails} {mode:?}: active messages"), || {
                 let sends = forked(job.request_short(1, 200, &[])) && forked(job.barrier());
-                let polls = job.progress() == 0;
+                let polls = job.progress() == 0 && job.leaving() == Leaving::No;
                 // SAFETY: the child drops its copy, and the parent the original.
                 drop(unsafe { std::ptr::read(&job) });
                 sends && polls
             });
+            if mode == Mode::Dedicated {
+                in_a_child(&format!("{rails}: a conduit"), || {
+                    let conduit = catch_unwind(AssertUnwindSafe(|| _ = job.conduit().poll()));
+                    let text = conduit.unwrap_err().downcast::<String>();
+                    text.is_ok_and(|text| text.contains("a child of fork"))
+                });
+            }
             job.barrier().unwrap();
         });
     }

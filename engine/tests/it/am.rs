@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use doorbell::am::{
     Am, AmError, Args, Client, Handlers, NotTaken, Outcome, Owned, Remote, Setup, Ticket, Work,
 };
+use doorbell::config::{AmHandlers, Mode};
 use doorbell::fabric::memory::Region;
 use doorbell::fabric::message::Landing;
 use doorbell::sim::{SimConfig, SimNet};
@@ -66,7 +67,24 @@ impl Seen {
     }
 }
 
+/// Where progress is made, and which threads run handlers.
+const WAYS: [(Mode, AmHandlers); 3] = [
+    (Mode::Inline, AmHandlers::Owner),
+    (Mode::Dedicated, AmHandlers::Owner),
+    (Mode::Dedicated, AmHandlers::Progress),
+];
+
+/// Runs a job once in each way.
 fn job(size: u32, config: &Config, rank: impl Fn(Am, Seen) + Sync) {
+    for (mode, handlers) in WAYS {
+        let mut config = config.clone();
+        config.progress.mode.set(mode);
+        config.am.handlers.set(handlers);
+        job_in_one_way(size, &config, &rank);
+    }
+}
+
+fn job_in_one_way(size: u32, config: &Config, rank: impl Fn(Am, Seen) + Sync) {
     let seen: Vec<Seen> = (0..size).map(|_| Seen::default()).collect();
     let ranks = local_am(size, config, |rank| seen[rank as usize].setup()).unwrap();
     thread::scope(|s| {
@@ -558,7 +576,8 @@ fn closing_sends_what_was_accepted() {
 #[test]
 fn a_rank_does_not_sleep_while_a_poll_has_left_events() {
     const REQUESTS: u32 = 40;
-    job(2, &config(), |mut am, seen| {
+    // A progress thread might take them in between.
+    job_in_one_way(2, &config(), |mut am, seen| {
         if am.rank() == 0 {
             for number in 0..REQUESTS {
                 let sent = am.conduit().try_request_short(1, 200, &[number]);
@@ -634,8 +653,7 @@ fn a_conduit_that_breaks_ends_what_is_in_progress() {
     let (net, [mut am, mut peer]) = simulated();
     let handle = am.put_later(Remote { rank: 1, offset: 0 }, &[1; 8]).unwrap();
     // Longs without end: the queue of its requests, which is never polled, has no room for their events.
-    let ni = peer.conduit().ni_mut();
-    let md = ni.md_bind(Md::default()).unwrap();
+    let md = peer.conduit().ni_mut().md_bind(Md::default()).unwrap();
     for lid in 0..400 {
         let put = Put {
             from: Piece { md, offset: 0 },
@@ -650,7 +668,8 @@ fn a_conduit_that_breaks_ends_what_is_in_progress() {
             user_ptr: 0,
             hdr_data: 1 << 32 | lid,
         };
-        let ni = peer.conduit().ni_mut();
+        let mut conduit = peer.conduit();
+        let ni = conduit.ni_mut();
         ni.put(&put).unwrap();
         ni.flush();
         am.conduit().poll_safely();

@@ -10,7 +10,7 @@ use doorbell_testing::skipped;
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
 /// Two cores that this process may use, for a test.
-fn two_cores(test: &str) -> Option<[usize; 2]> {
+pub(crate) fn two_cores(test: &str) -> Option<[usize; 2]> {
     let cores = allowed().to_vec();
     match cores[..] {
         [one, two, ..] => Some([one, two]),
@@ -22,7 +22,7 @@ fn two_cores(test: &str) -> Option<[usize; 2]> {
 }
 
 /// The number and the cores of the thread of this process that makes progress for a rank.
-fn progress_thread(rank: u32) -> (i32, CoreSet) {
+pub(crate) fn progress_thread(rank: u32) -> (i32, CoreSet) {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
     let of = |thread: std::io::Result<std::fs::DirEntry>| {
         let folder = thread.unwrap().path();
@@ -44,7 +44,7 @@ fn cores_in(status: &std::path::Path) -> CoreSet {
     CoreSet::parse(list.unwrap().trim()).unwrap()
 }
 
-fn own_cores() -> CoreSet {
+pub(crate) fn own_cores() -> CoreSet {
     cores_in(std::path::Path::new("/proc/thread-self/status"))
 }
 

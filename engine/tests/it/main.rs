@@ -6,6 +6,7 @@ mod common;
 
 mod am;
 mod apart;
+mod beside;
 mod bound;
 mod control;
 mod examples;

@@ -15,7 +15,7 @@ use doorbell::fabric::ni::{
 use doorbell::sim::{SimConfig, SimNet};
 use doorbell::{Builder, Config, Portals, local_portals, simulated_portals};
 
-use crate::common::pattern;
+use crate::common::{MODES, pattern};
 use crate::killed::{BOUND, TRIES, now};
 
 const KIND: Kind = Kind::MATCHING_LOGICAL;
@@ -29,7 +29,16 @@ fn config() -> Config {
     config
 }
 
+/// Runs a job in both modes of progress.
 fn job(size: u32, config: &Config, rank: impl Fn(Portals) + Sync) {
+    for mode in MODES {
+        let mut config = config.clone();
+        config.progress.mode.set(mode);
+        job_in_one_mode(size, &config, &rank);
+    }
+}
+
+fn job_in_one_mode(size: u32, config: &Config, rank: impl Fn(Portals) + Sync) {
     let jobs = local_portals(size, config).unwrap();
     thread::scope(|s| {
         let rank = &rank;
@@ -189,11 +198,18 @@ fn a_simulated_job_is_driven_by_one_thread() {
 
 #[test]
 fn what_only_a_world_has_is_refused() {
-    for (name, value) in [("progress.mode", "dedicated"), ("control.mode", "on")] {
-        let builder = Builder::new().without_environment().set(name, value);
-        let error = builder.build_portals().unwrap_err();
-        assert_eq!((error.code(), error.exit_code()), ("mode", 2), "{error}");
-    }
+    let builder = Builder::new().without_environment().set("control.mode", "on");
+    let error = builder.build_portals().unwrap_err();
+    assert_eq!((error.code(), error.exit_code()), ("mode", 2), "{error}");
+}
+
+#[test]
+fn a_simulated_job_has_no_progress_thread() {
+    let net = SimNet::new(5, SimConfig::default());
+    let mut config = config();
+    config.set("progress.mode", "dedicated").unwrap();
+    let error = simulated_portals(&net, 2, &config, false).unwrap_err();
+    assert!(error.to_string().contains("the simulated network"), "{error}");
 }
 
 #[test]

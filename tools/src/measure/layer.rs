@@ -66,7 +66,8 @@ impl LayerJob {
     pub(super) fn own_core(&self) -> Option<usize> {
         match self {
             Self::World(world) => world.binding()?.own,
-            Self::Portals(_) | Self::Am(..) => None,
+            Self::Portals(portals) => portals.binding()?.own,
+            Self::Am(am, _) => am.binding()?.own,
         }
     }
 

@@ -5,7 +5,7 @@ use doorbell::Config;
 use doorbell::config::{Mode, ProgressCore};
 use doorbell_fabric::name::RailName;
 
-use super::args::{LayerArg, MeasureArgs};
+use super::args::MeasureArgs;
 use crate::error::ToolError;
 
 /// Which thread makes progress, and where: by the options, else by the settings, else by the machine.
@@ -20,23 +20,7 @@ pub(crate) struct Threads {
 impl Threads {
     /// Combines a command line with the settings of the environment and of the file.
     pub(crate) fn of(args: &MeasureArgs) -> Result<Self, ToolError> {
-        let config = builder(args, None).resolve()?;
-        let threads = Self::of_config(&config);
-        // A progress thread is for tagged messages.
-        if threads.dedicated && args.layer != LayerArg::Pml {
-            let layer = args.layer.layer();
-            return Err(ToolError::Usage(match args.mode {
-                Some(_) => format!(
-                    "`--layer {layer}` has no dedicated mode: leave out `--mode`, or use `--layer pml`"
-                ),
-                None => format!(
-                    "`--layer {layer}` has no dedicated mode, and progress.mode is dedicated (from {}): add \
-                     `--mode inline`, or use `--layer pml`",
-                    config.progress.mode.origin()
-                ),
-            }));
-        }
-        Ok(threads)
+        Ok(Self::of_config(&builder(args, None).resolve()?))
     }
 
     fn of_config(config: &Config) -> Self {

@@ -708,19 +708,8 @@ fn without_an_option_the_settings_hold() {
     for rank in named["ranks"].as_array().unwrap() {
         assert_eq!(rank["progress_core"], core, "{named}");
     }
-    let out = doorbell()
-        .args(["pingpong", "--layer", "am"])
-        .env("DOORBELL_CONFIG", file)
-        .output()
-        .unwrap();
-    let said = sentence(&out.stderr);
-    assert_eq!(out.status.code(), Some(2), "{said}");
-    assert!(
-        said.contains("no dedicated mode")
-            && said.contains("doorbell.toml")
-            && said.contains("--mode inline"),
-        "{said}"
-    );
+    let am = measure(&[("DOORBELL_CONFIG", file)], &["--layer", "am"]);
+    assert_eq!(am["mode"], "dedicated");
 }
 
 #[test]

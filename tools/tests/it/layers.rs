@@ -71,17 +71,37 @@ fn puts_and_active_messages_are_measured_over_shared_memory() {
     assert!(sentence(&out.stderr).contains("leave one of them out"));
 }
 
+/// Commands, layers, and the threads that run handlers. A named core shows in the report.
 #[test]
-fn there_is_no_dedicated_mode_but_of_tagged_messages() {
-    for layer in LAYERS {
-        for more in [&["--rail", "shm"][..], &["--serve"]] {
-            let words = ["rate", "--layer", layer, "--mode", "dedicated"];
-            let out = doorbell().args(words).args(more).output().unwrap();
-            assert_eq!(out.status.code(), Some(2));
-            let said = sentence(&out.stderr);
-            let says =
-                format!("`--layer {layer}` has no dedicated mode: leave out `--mode`, or use `--layer pml`");
-            assert!(said.contains(&says), "{said}");
+fn layers_are_measured_beside_a_progress_thread() {
+    let core = doorbell_bench::pin::allowed()[0];
+    for (command, layer, handlers) in [
+        ("pingpong", "portals", "owner"),
+        ("rate", "portals", "owner"),
+        ("pingpong", "am", "owner"),
+        ("stream", "am", "progress"),
+    ] {
+        let out = doorbell()
+            .args([
+                command,
+                "--layer",
+                layer,
+                "--mode",
+                "dedicated",
+                "--rail",
+                "shm",
+                "--json",
+                "-",
+            ])
+            .args(["--sizes", "8,3000", "--samples", "20", "--no-reference"])
+            .env("DOORBELL_PROGRESS_CORE", core.to_string())
+            .env("DOORBELL_AM_HANDLERS", handlers)
+            .output()
+            .unwrap();
+        let environment = clean(layer, &out)["environment"].clone();
+        assert_eq!(environment["mode"], "dedicated", "{command} {layer}");
+        for rank in environment["ranks"].as_array().unwrap() {
+            assert_eq!(rank["progress_core"], core, "{command} {layer}: {environment}");
         }
     }
 }

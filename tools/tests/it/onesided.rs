@@ -41,12 +41,18 @@ fn every_operation_has_a_figure_and_a_rail_that_is_not_there_a_reason() {
     let of_am = &report["rails"][0];
     let count = |of: &str| of_am[of].as_array().unwrap().len();
     assert_eq!((count("latency"), count("bandwidth")), (3, 5), "{report:#}");
-    let dedicated = ["onesided", "--seconds", "0.05", "--mode", "dedicated"];
-    let out = doorbell().args(dedicated).output().unwrap();
-    let text = String::from_utf8(out.stdout).unwrap();
-    assert!(
-        out.status.success() && text.contains("fetch and add"),
-        "{text}{}",
-        String::from_utf8_lossy(&out.stderr)
-    );
+    for (layer, last) in [("pml", "fetch and add"), ("am", "get")] {
+        let dedicated = ["onesided", "--seconds", "0.05", "--mode", "dedicated"];
+        let out = doorbell()
+            .args(dedicated)
+            .args(["--layer", layer])
+            .output()
+            .unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        assert!(
+            out.status.success() && text.contains(last),
+            "{text}{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+    }
 }

@@ -43,7 +43,7 @@ const TABLES: &[Table] = &[
             &["handle"],
             // the owner of rails and PML, and the requests that it has open
             &["progress"],
-            &["ledger", "pieces"],
+            &["ledger", "pieces", "shared_node"],
             &["world"],
             &["build", "raw", "request", "window"],
             // borrowed memory
