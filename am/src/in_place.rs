@@ -46,11 +46,12 @@ impl<N: Ni> Conduit<N> {
         };
         let work = self.ni.poll_in_place(budget, &mut taker);
         let Taker { owed, panic, .. } = taker;
-        if let Some(panic) = panic {
-            resume_unwind(panic);
-        }
+        // The reply first: what has panicked is another message's handler.
         if let Some(owed) = owed {
             self.send_reply(owed);
+        }
+        if let Some(panic) = panic {
+            resume_unwind(panic);
         }
         work
     }

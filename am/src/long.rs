@@ -149,12 +149,17 @@ impl<N: Ni> Conduit<N> {
             other: payload.len() as u32,
             length: at + PACKED_OFFSET,
         };
+        let ask = self.asks.get(to as usize).copied();
         let taken = match self.take(to, head.length, 1)? {
             Try::Stalled(stall) => return Ok(Some(Try::Stalled(stall))),
             Try::Done(taken) => taken,
         };
         if !self.ni.place(&target, payload.bytes(&self.segment)) {
             self.untake(to, taken);
+            // It goes on as the same request: what it lacked is still to be reported.
+            if let (Some(slot), Some(ask)) = (self.asks.get_mut(to as usize), ask) {
+                *slot = ask;
+            }
             return Ok(None);
         }
         let place = place.to_le_bytes();

@@ -8,6 +8,7 @@ use crate::chunks::ChunkUse;
 use crate::conduit::Conduit;
 use crate::error::Fault;
 use crate::handler::{Payload, Reply};
+use crate::long::PLACED_FROM;
 use crate::long_cache::{Half, ReplyHeader, RequestHeader};
 use crate::match_bits::{AmHeader, Id, Kind, LongData, LongSource, OneSided, REPLY_LID};
 use crate::objects;
@@ -103,7 +104,9 @@ impl<N: Ni> Conduit<N> {
             return self.hostile();
         };
         let (offset, length) = (event.place, event.mlength);
-        self.ni.offer(event.initiator, self.objects.open);
+        if length >= PLACED_FROM {
+            self.ni.offer(event.initiator, self.objects.open, length);
+        }
         match self.lids.take(source, lid) {
             None => {
                 self.stats.halves[0] += 1;

@@ -369,8 +369,11 @@ impl Core {
         placed
     }
 
-    /// A process could place what it puts into an entry.
-    pub(crate) fn offer(&mut self, kind: Kind, to: Process, entry: u32) {
+    /// A process could place what it puts into an entry, of this length.
+    pub(crate) fn offer(&mut self, kind: Kind, to: Process, (entry, length): (u32, u64)) {
+        if length > MOST {
+            return;
+        }
         let ni = self.nis.get(kind.number() as usize).and_then(|ni| ni.as_deref());
         let Some(ni) = ni.filter(|_| kind.logical) else {
             return;

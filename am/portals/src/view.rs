@@ -318,8 +318,8 @@ macro_rules! interface {
                 node.core.place(&mut node.link, self.kind, target, bytes)
             }
 
-            fn offer(&mut self, to: Process, entry: EntryHandle) {
-                self.node.core.offer(self.kind, to, entry.0);
+            fn offer(&mut self, to: Process, entry: EntryHandle, length: u64) {
+                self.node.core.offer(self.kind, to, (entry.0, length));
             }
 
             #[inline]

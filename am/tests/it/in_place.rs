@@ -128,3 +128,29 @@ fn a_panic_of_a_handler_reaches_the_caller_and_the_message_counts_once() {
     world.settle();
     assert_eq!(now(), [4, 3]);
 }
+
+#[test]
+fn a_panic_takes_no_reply_from_another_request() {
+    let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+    let mut world = World::new(&Setting::new(2), |_| fragile(&counts));
+    let now = || counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+    for rank in [0, 1] {
+        sent(world.am(rank).try_request_short(1 - rank, 1, &[1]));
+        world.settle();
+    }
+    // A request of rank 1, and behind it a reply whose handler panics, are there when rank 0 polls.
+    sent(world.am(0).try_request_short(1, 1, &[14]));
+    sent(world.am(1).try_request_short(0, 1, &[2]));
+    let arrive = |world: &World| {
+        while let Some(next) = world.net.next_event() {
+            world.net.advance_to(next);
+        }
+    };
+    arrive(&world);
+    world.am(1).poll();
+    arrive(&world);
+    let panic = catch_unwind(AssertUnwindSafe(|| world.am(0).poll()));
+    assert!(panic.is_err(), "the reply's handler panics");
+    world.settle();
+    assert_eq!(now(), [4, 4], "each request has its reply");
+}

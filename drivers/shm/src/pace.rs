@@ -72,8 +72,9 @@ impl Least {
 /// The pace of the copies into one lane, and of the reads that are their alternative.
 #[derive(Debug)]
 pub(crate) struct Pace {
-    /// Bytes until the lane has been around once: fresh pages are slow.
+    /// Bytes until the lane, and the peer's, has been around once: fresh pages are slow.
     fresh: usize,
+    fresh_taken: usize,
     /// Of copies into the lane and out of the peer's, in nanoseconds for a KiB; of reads, in nanoseconds
     /// beyond their bytes.
     copying: Least,
@@ -97,6 +98,7 @@ impl Pace {
     pub(crate) fn new(data: usize) -> Self {
         Self {
             fresh: data,
+            fresh_taken: data,
             copying: Least::NONE,
             taking: Least::NONE,
             reading: Least::NONE,
@@ -153,17 +155,25 @@ impl Pace {
     /// Whether the copy of a message of `length` bytes out of the peer's lane is to be measured.
     #[inline]
     pub(crate) fn is_taking_due(&mut self, length: usize) -> bool {
-        length >= MEASURED && self.is_taking_due_now()
+        length >= MEASURED && self.is_taking_due_now(length)
     }
 
-    fn is_taking_due_now(&mut self) -> bool {
+    fn is_taking_due_now(&mut self, length: usize) -> bool {
+        if self.fresh_taken > 0 {
+            self.fresh_taken = self.fresh_taken.saturating_sub(length);
+            return false;
+        }
         self.takes = self.takes.wrapping_add(1);
         self.take.is_none() || self.takes.is_multiple_of(EVERY)
     }
 
-    /// The copy of `length` bytes out of the peer's lane took this time.
+    /// The copy of `length` bytes out of the peer's lane took this time. What is far from a copy the other way
+    /// is none: a message that was dropped, or that had to wait for memory.
     pub(crate) fn was_taken(&mut self, length: usize, time: Duration) {
-        if let Some(least) = self.taking.of(for_a_kib(length, time)) {
+        let bounds = self
+            .copy
+            .map_or((0, u32::MAX), |copy| (copy / 2, copy.saturating_mul(4)));
+        if let Some(least) = self.taking.of(for_a_kib(length, time).clamp(bounds.0, bounds.1)) {
             self.take = Some(least);
             self.decide();
         }
@@ -271,7 +281,7 @@ mod tests {
     #[test]
     fn copies_out_of_the_peers_lane_count_as_those_it_makes() {
         let mut pace = Pace::new(0);
-        measure(&mut pace, 30);
+        measure(&mut pace, 40);
         assert_eq!(
             pace.measured(),
             Some(LENGTHS.1),
@@ -281,8 +291,12 @@ mod tests {
         for sample in 0..u64::from(SAMPLES) {
             pace.was_taken(8 << 10, Duration::from_nanos(8 * 150 + sample * 1000));
         }
-        // 180 for each KiB.
-        assert_eq!(pace.measured(), Some(38_400));
+        // 190 for each KiB.
+        assert_eq!(pace.measured(), Some(35_446));
+        for _ in 0..SAMPLES {
+            pace.was_taken(64 << 10, Duration::ZERO);
+        }
+        assert_eq!(pace.take, Some(20), "half of the other way, at least");
         assert!(!pace.is_taking_due(MEASURED - 1));
         let due = (0..160).filter(|_| pace.is_taking_due(8 << 10)).count();
         assert_eq!(due, 10);

@@ -276,11 +276,11 @@ pub trait Ni {
         false
     }
 
-    /// Suggests that a process could use [`Ni::place`] for an entry here, because it has just sent what it
-    /// could have placed. An interface that cannot do this ignores it.
+    /// Suggests that a process could use [`Ni::place`] for an entry here, because it has just sent `length`
+    /// bytes that it could have placed. An interface that cannot do this, or not for that many, ignores it.
     #[inline]
-    fn offer(&mut self, to: Process, entry: EntryHandle) {
-        let _ = (to, entry);
+    fn offer(&mut self, to: Process, entry: EntryHandle, length: u64) {
+        let _ = (to, entry, length);
     }
 
     /// Starts a get.
