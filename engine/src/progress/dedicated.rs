@@ -250,6 +250,7 @@ impl ThreadState {
                     }
                 }
                 Turn::Housekeep(now) => _ = self.core.progress_at(now),
+                Turn::Pass => thread::yield_now(),
                 Turn::Yield(now) => {
                     if self.core.progress_at(now) == 0 {
                         thread::yield_now();

@@ -297,7 +297,7 @@ impl ThreadHandle {
                         return done(&mut this).ok_or_else(|| self.ended());
                     }
                 }
-                Turn::Yield(_) => thread::yield_now(),
+                Turn::Yield(_) | Turn::Pass => thread::yield_now(),
                 Turn::Sleep(now, until) => {
                     if self.has_ended() {
                         return done(&mut this).ok_or_else(|| self.ended());
@@ -346,7 +346,7 @@ impl ThreadHandle {
             }
             match waiter.turn(false) {
                 Turn::Again | Turn::Housekeep(_) => {}
-                Turn::Yield(_) => thread::yield_now(),
+                Turn::Yield(_) | Turn::Pass => thread::yield_now(),
                 Turn::Sleep(..) => thread::sleep(ASK_EVERY),
                 Turn::Quiet(now) => notice(&self.explain(what, waiter.waited(now))),
                 Turn::Expired(now) => {

@@ -3,7 +3,7 @@
 //! ```text
 //!   empty polls   0 ......... spins ......... spins + yields .........
 //!                 spin        yield           arm and sleep on a descriptor
-//!   the clock     every 64th poll             every time
+//!   the clock     every 64th poll             every time; housekeeping every 16th
 //! ```
 //!
 //! A wait counts only time in which the process ran: one that was stopped, frozen or suspended together with
@@ -23,6 +23,10 @@ const CLOCK_EVERY: u32 = 64;
 /// The number of empty polls from which on a spin executes the pause instruction; before, it would add
 /// latency.
 const PAUSE_FROM: u32 = 2_000;
+
+/// Of this many yields in a row, one does what depends on the time first. Where many ranks share a core, each
+/// yield lasts as long as the others' turns, and these as long as what each does in them.
+const YIELDS_EACH: u32 = 16;
 
 /// The longest sleep: with longer ones, sleep and suspension could not be told apart.
 const NAP: Duration = Duration::from_secs(1);
@@ -79,7 +83,7 @@ impl Patience {
         let (spins, yields) = match (settings.wait.get(), crowded) {
             (Wait::LowestLatency, _) => (u32::MAX, 0),
             (Wait::Balanced, false) => (100_000, 1_000),
-            (Wait::Balanced, true) => (200, 100),
+            (Wait::Balanced, true) => (16, 1_000),
             (Wait::Sleep, _) => (50, 0),
         };
         Self {
@@ -96,7 +100,9 @@ pub enum Turn {
     Again,
     /// Do what depends on the time, then poll again.
     Housekeep(Time),
-    /// The same, and yield the core once.
+    /// Yield the core once.
+    Pass,
+    /// Do what depends on the time, and yield the core once.
     Yield(Time),
     /// The same, and sleep until something happens, at most until the second time.
     Sleep(Time, Time),
@@ -117,6 +123,8 @@ pub struct Waiter<'c> {
     idle: u32,
     /// Polls and looks since the clock was read.
     turns: u32,
+    /// Yields of this wait.
+    passes: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -152,6 +160,7 @@ impl<'c> Waiter<'c> {
             times: None,
             idle: 0,
             turns: 0,
+            passes: 0,
         }
     }
 
@@ -232,7 +241,11 @@ impl<'c> Waiter<'c> {
         if self.idle < self.patience.spins {
             Turn::Housekeep(now)
         } else if self.idle - self.patience.spins < self.patience.yields {
-            Turn::Yield(now)
+            self.passes += 1;
+            match self.passes.is_multiple_of(YIELDS_EACH) {
+                true => Turn::Yield(now),
+                false => Turn::Pass,
+            }
         } else {
             times.back = times.deadline.min(times.quiet_at).min(now + NAP);
             Turn::Sleep(now, times.back)
@@ -270,7 +283,7 @@ mod tests {
             assert_eq!(waiter.turn(false), expected, "{turn}");
         }
         for _ in 0..3 {
-            assert_eq!(waiter.turn(false), Turn::Yield(start));
+            assert_eq!(waiter.turn(false), Turn::Pass);
         }
         for slept in 0..3 {
             let (from, until) = (start + slept * second, start + (slept + 1) * second);
@@ -329,7 +342,10 @@ mod tests {
         let clock = Clock::Virtual(net.clone());
         let mut waiter = waiter(&clock);
         while !matches!(waiter.turn(false), Turn::Sleep(..)) {}
-        assert!(!matches!(waiter.turn(true), Turn::Sleep(..) | Turn::Yield(_)));
+        assert!(!matches!(
+            waiter.turn(true),
+            Turn::Sleep(..) | Turn::Yield(_) | Turn::Pass
+        ));
         let expired = (0..20 * CLOCK_EVERY).any(|_| {
             net.advance_to(net.now() + Duration::from_millis(10));
             matches!(waiter.turn(true), Turn::Expired(_))
@@ -357,6 +373,20 @@ mod tests {
             turns.iter().filter(|turn| **turn == Turn::Again).count(),
             turns.len() - 4
         );
+    }
+
+    #[test]
+    fn of_many_yields_some_do_what_depends_on_the_time() {
+        let clock = Clock::Virtual(SimNet::new(1, SimConfig::default()));
+        let patience = Patience {
+            spins: 0,
+            yields: 10 * YIELDS_EACH,
+        };
+        let mut waiter = Waiter::new(&clock, patience, Duration::from_secs(5), Duration::from_secs(3));
+        let turns: Vec<Turn> = (1..10 * YIELDS_EACH).map(|_| waiter.turn(false)).collect();
+        let passes = turns.iter().filter(|turn| **turn == Turn::Pass).count();
+        let yields = turns.iter().filter(|turn| matches!(turn, Turn::Yield(_))).count();
+        assert_eq!((passes + yields, yields), (turns.len(), 9));
     }
 
     #[test]

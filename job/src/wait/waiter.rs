@@ -93,6 +93,7 @@ pub fn wait<P: Pollable, R>(
         match waiter.turn_after(turns, work > 0) {
             Turn::Again if !at.wants_time() => {}
             Turn::Again => _ = at.progress_at(waiter.now()),
+            Turn::Pass => pass(at, &waiter),
             turn => {
                 slow_turn(at, turn, &waiter, &what)?;
                 if let Some(error) = at.hopeless(what()) {
@@ -126,6 +127,15 @@ pub fn push_out<P: Pollable>(
     true
 }
 
+/// Gives the core away once.
+#[cold]
+fn pass<P: Pollable>(at: &mut P, waiter: &Waiter<'_>) {
+    if at.wants_time() {
+        at.progress_at(waiter.now());
+    }
+    thread::yield_now();
+}
+
 #[cold]
 fn slow_turn<P: Pollable>(
     at: &mut P,
@@ -135,6 +145,7 @@ fn slow_turn<P: Pollable>(
 ) -> Result<(), Error> {
     match turn {
         Turn::Again => {}
+        Turn::Pass => pass(at, waiter),
         Turn::Housekeep(now) => _ = at.progress_at(now),
         Turn::Yield(now) => {
             if at.progress_at(now) == 0 {
