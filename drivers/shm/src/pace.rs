@@ -167,8 +167,8 @@ impl Pace {
         self.take.is_none() || self.takes.is_multiple_of(EVERY)
     }
 
-    /// The copy of `length` bytes out of the peer's lane took this time. What is far from a copy the other way
-    /// is none: a message that was dropped, or that had to wait for memory.
+    /// The copy of `length` bytes out of the peer's lane took this time. What is far from a copy the other
+    /// way is none: a message that was dropped, or that had to wait for memory.
     pub(crate) fn was_taken(&mut self, length: usize, time: Duration) {
         let bounds = self
             .copy
