@@ -203,11 +203,11 @@ fn what_does_not_go_this_way_is_refused_without_effect() {
     let many = [1; 5];
     // With three words of the head these are more than a head has.
     assert_eq!(world.ni(0).put_bytes(&target, 1, &many, Body::Empty), None);
-    let nobody = Target {
+    let unknown = Target {
         process: Process::rank(9),
         ..target
     };
-    assert_eq!(world.ni(0).put_bytes(&nobody, 1, &[1], Body::Empty), None);
+    assert_eq!(world.ni(0).put_bytes(&unknown, 1, &[1], Body::Empty), None);
     world.settle();
     assert_eq!(world.events(1, eq), []);
 }
