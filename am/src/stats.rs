@@ -97,8 +97,8 @@ fn write(
     let [requests, replies] = stats.handled;
     writeln!(
         out,
-        "handled: requests {requests}, replies {replies}, of them where they arrived {}; without a handler {}, \
-         without a reply {}",
+        "handled: requests {requests}, replies {replies}, of them where they arrived {}; \
+         without a handler {}, without a reply {}",
         stats.in_place, stats.unhandled, stats.no_reply
     )?;
     let [puts, gets] = stats.one_sided;

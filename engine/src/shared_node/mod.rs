@@ -2,8 +2,8 @@
 //! thread.
 //!
 //! ```text
-//!   inline       owner ──► node                                  no lock
-//!   dedicated    owner ──► lock ──► node ◄── lock ◄── thread     one of them at a time
+//!   inline       owner ─► node                               no lock
+//!   dedicated    owner ─► lock ─► node ◄─ lock ◄─ thread     one of them at a time
 //! ```
 //!
 //! The thread is the one that takes over from the calls of a program ([`doorbell_job::takeover`]). It leaves

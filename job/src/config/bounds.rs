@@ -86,8 +86,8 @@ impl Config {
             (
                 *control.threads.get() == ControlThreads::Nic && !transports.has(ControlTransport::Tcp),
                 "control.threads",
-                "one without the transport tcp, since rails are on the control plane's one thread: add tcp to \
-                 control.transports (DOORBELL_CONTROL_TRANSPORTS)",
+                "one without the transport tcp, since rails are on the control plane's one thread: add tcp \
+                 to control.transports (DOORBELL_CONTROL_TRANSPORTS)",
             ),
         ];
         let refused = refused.into_iter().find(|(is_bad, ..)| *is_bad);

@@ -149,7 +149,8 @@ settings! {
     /// Active messages beside a progress thread.
     am: AmSection {
         handlers: AmHandlers = AmHandlers::Owner, "DOORBELL_AM_HANDLERS",
-            "The threads that run handlers of active messages with progress.mode = dedicated: the one that makes the calls, or the progress thread, too.";
+            "The threads that run handlers of active messages with progress.mode = dedicated: the one that \
+             makes the calls, or the progress thread, too.";
     }
     /// Limits of waits.
     wait: Waits {
@@ -177,13 +178,18 @@ settings! {
         wait: ControlWait = ControlWait::Block, "DOORBELL_CONTROL_WAIT",
             "What its thread does while nothing happens: sleep in the kernel, or spin.";
         core: ProgressCore = ProgressCore::Auto, "DOORBELL_CONTROL_CORE",
-            "The core of a thread that spins: next (another whole core of this rank's), sibling (a hardware thread of this rank's own core), a number, or a list with one for each rank of the host; auto: next where this rank was given enough cores as its own, else not pinned.";
+            "The core of a thread that spins: next (another whole core of this rank's), sibling (a hardware \
+             thread of this rank's own core), a number, or a list with one for each rank of the host; auto: \
+             next where this rank was given enough cores as its own, else not pinned.";
         transports: ControlTransports = ControlTransports::default(), "DOORBELL_CONTROL_TRANSPORTS",
-            "What carries it, the preferred one first: each takes over what another cannot carry any more; the same at all ranks.";
+            "What carries it, the preferred one first: each takes over what another cannot carry any more; \
+             the same at all ranks.";
         rails: Rails = Rails::default(), "DOORBELL_CONTROL_RAILS",
-            "Rails of its own that the transport rail opens, the preferred one first; empty: shm, which leads to ranks of the same host.";
+            "Rails of its own that the transport rail opens, the preferred one first; empty: shm, which leads \
+             to ranks of the same host.";
         routes: ControlRoutes = ControlRoutes::Tree, "DOORBELL_CONTROL_ROUTES",
-            "Which ranks it connects to: parent and children in the tree of ranks, which relay, or each rank that a message goes to.";
+            "Which ranks it connects to: parent and children in the tree of ranks, which relay, or each rank \
+             that a message goes to.";
     }
     /// The address service, which resolves addresses of peers.
     acm: AcmSection {
