@@ -405,9 +405,11 @@ fn a_connection_that_is_being_made_follows_a_partition_that_moves() {
     assert_eq!(pair.a.core.port.1, 1);
     model::mute(&other, false);
     pair.until("it is shown", |pair| pair.at_b.messages.len() == 1);
-    let in_use = model::partitions_in_use(&device);
-    assert!(in_use.iter().all(|place| *place == 1), "{in_use:?}");
-    assert!(!in_use.is_empty());
+    // The first one ends in a thread of its own, which a busy machine may hold up.
+    pair.until("all that is left is of the new place", |_| {
+        let in_use = model::partitions_in_use(&device);
+        !in_use.is_empty() && in_use.iter().all(|place| *place == 1)
+    });
 }
 
 #[test]
