@@ -216,17 +216,35 @@ pub(crate) fn exchange(
     limit: Duration,
     what: impl Fn(u32) -> Awaited,
 ) -> Result<usize, Error> {
-    let mut loaned = Loaned::hold(world)?;
     let (to, from) = (
         send.as_ref().map(|(envelope, _)| envelope.peer()),
         recv.as_ref().map(|(envelope, _)| envelope.peer()),
     );
-    if let Some((envelope, into)) = recv {
+    // Short steps need no request: what leaves at once, and arrives soon.
+    let left = send.as_ref().map_or(AtOnce::Left, |(envelope, data)| {
+        // SAFETY: as in `send`: without a request, nothing of it is used any more when the call returns.
+        let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
+        world.engine().send_now::<false>(*envelope, loan)
+    });
+    let into = recv.map(|(envelope, into)| {
         // SAFETY: as in `recv`; the guard is a local of this call.
-        let loan = unsafe { lend_mut(into) };
+        (envelope, unsafe { lend_mut(into) })
+    });
+    if left == AtOnce::Left {
+        let Some((envelope, loan)) = into else {
+            return Ok(0);
+        };
+        if let Some(status) = world.engine().recv_soon(envelope, loan) {
+            return Ok(status.len);
+        }
+    }
+    let mut loaned = Loaned::hold(world)?;
+    if let Some((envelope, loan)) = into {
         loaned.receiving = Some(loaned.held.recv_loan(envelope, loan)?);
     }
-    if let Some((envelope, data)) = send {
+    if left == AtOnce::Refused
+        && let Some((envelope, data)) = send
+    {
         // SAFETY: as in `send`; the guard is a local of this call.
         let loan = unsafe { ConstLoan::new(data.as_ptr(), data.len()) };
         loaned.sending = loaned.held.send_loan(envelope, loan)?;

@@ -552,10 +552,20 @@ pub enum FenceScope {
 pub struct Watch {
     /// Looks, at least one.
     pub looks: u32,
-    /// Pause instructions between two of them.
-    pub pauses: u32,
+    /// What lies between two of them.
+    pub between: Between,
     /// Whether the caller will probably answer: a rail may then make ready to send while it still receives.
     pub answer: bool,
+}
+
+/// What lies between two looks of a [`Watch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Between {
+    /// This many pause instructions.
+    Pauses(u32),
+    /// The core is given away, since whom the caller waits for may be waiting for it. A rail without such a
+    /// loop returns after its first looks.
+    Yield,
 }
 
 /// What [`Message::look`] saw.

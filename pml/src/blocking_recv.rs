@@ -7,7 +7,7 @@
 //! message was kept, the general way is taken.
 
 use doorbell_fabric::memory::MutLoan;
-use doorbell_fabric::message::{Inbound, Look, Message, Watch};
+use doorbell_fabric::message::{Between, Inbound, Look, Message, Watch};
 
 use crate::core::Core;
 use crate::credit::ENVELOPE;
@@ -48,14 +48,14 @@ impl Streak {
 /// that are far apart, so that an answer that comes at once is not met in the middle of a poll.
 const ANSWERING: Watch = Watch {
     looks: 64,
-    pauses: 1,
+    between: Between::Pauses(1),
     answer: true,
 };
 /// The looks of a stream. Their pauses are longer: the sender then fills some lines undisturbed, instead of
 /// losing its line to a look after every message.
 const STREAMING: Watch = Watch {
     looks: 8,
-    pauses: 8,
+    between: Between::Pauses(8),
     answer: false,
 };
 
@@ -107,7 +107,23 @@ impl BlockingRecv {
     }
 }
 
+/// The looks of a caller that shares its core. A turn lasts as long as those of all others, so each is one look
+/// at what is waited for and nothing else.
+const SHARING: Watch = Watch {
+    looks: 16,
+    between: Between::Yield,
+    answer: false,
+};
+
 impl<M: Message> Pml<M> {
+    /// Looks a few times at nothing but what small messages of `from` come by, and gives the core away in
+    /// between: for a caller that shares it, and polls after each call that took nothing. `None`: the simplest
+    /// case is over, as for [`Pml::recv_directly`].
+    #[inline]
+    pub fn recv_in_turns(&mut self, from: Rank, context: u16, tag: u64, room: MutLoan) -> Option<Look> {
+        self.look_directly(from, context, tag, room, Some(SHARING))
+    }
+
     /// Looks up to `looks` times for a message of `from` with this context and tag, and takes it into `room`,
     /// which is not touched any more when the call returns; its length. `None` decides nothing about the
     /// message: [`Pml::recv_loan`] always works, and finds it wherever it is by then.
@@ -121,7 +137,7 @@ impl<M: Message> Pml<M> {
         looks: u32,
     ) -> Option<usize> {
         self.flush_gathered();
-        match self.look_directly(from, context, tag, room)? {
+        match self.look_directly(from, context, tag, room, None)? {
             Look::Taken(length) => Some(length),
             _ => {
                 let waiting = BlockingRecv {
@@ -152,7 +168,7 @@ impl<M: Message> Pml<M> {
             if self.core.clock.is_old() {
                 return None;
             }
-            if let Look::Taken(length) = self.look_directly(from, context, tag, room)? {
+            if let Look::Taken(length) = self.look_directly(from, context, tag, room, None)? {
                 return Some(length);
             }
         }
@@ -165,7 +181,14 @@ impl<M: Message> Pml<M> {
     /// Between a look and the caller's answer lies what counts for a round trip, so everything that is not
     /// for the message in hand is done before or at another time.
     #[inline(always)]
-    fn look_directly(&mut self, from: Rank, context: u16, tag: u64, room: MutLoan) -> Option<Look> {
+    fn look_directly(
+        &mut self,
+        from: Rank,
+        context: u16,
+        tag: u64,
+        room: MutLoan,
+        watch: Option<Watch>,
+    ) -> Option<Look> {
         let core = &mut self.core;
         // A kept message may be the one: an announcement, or one that does not fit.
         let others = core.matcher.posted_len() != 0 || core.matcher.unexpected_load().messages != 0;
@@ -179,11 +202,11 @@ impl<M: Message> Pml<M> {
         let (rail, peer) = hot.route();
         let rail = self.rails.get_mut(rail)?;
         let head = hot.expected_head(context, tag);
-        let watch = if core.streak.is_stream() {
+        let watch = watch.unwrap_or(if core.streak.is_stream() {
             STREAMING
         } else {
             ANSWERING
-        };
+        });
         let look = rail.look(peer, head, room.into(), watch);
         if let Look::Taken(length) = look {
             hot.advance();

@@ -1,5 +1,6 @@
 //! The `Message` contract: the hot loop, two-sided operations, then one-sided ones.
 
+use std::thread;
 use std::time::Instant;
 
 use doorbell_fabric::addr::RailAddress;
@@ -7,8 +8,8 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::memory::{RegionSlice, Room, SharedBytes, View};
 use doorbell_fabric::message::{
-    Access, Arrivals, AtomicOp, Body, Caller, Exposure, FenceScope, Inbound, Incarnation, Landing, Look,
-    Message, MsgId, OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey, Watch,
+    Access, Arrivals, AtomicOp, Between, Body, Caller, Exposure, FenceScope, Inbound, Incarnation, Landing,
+    Look, Message, MsgId, OpId, PeerIndex, RailReport, Refused, Remote, RemoteKey, Watch,
 };
 use doorbell_fabric::rail::Rail;
 use doorbell_ring::lane;
@@ -159,7 +160,15 @@ impl Message for ShmRail {
         {
             looks = warm_while_nothing_came(tx, rx, looks);
         }
-        let len = match rx.lane.expect(head, most, looks, watch.pauses) {
+        let pauses = match watch.between {
+            Between::Pauses(pauses) => pauses,
+            Between::Yield => {
+                yield_while_nothing_came(rx, looks);
+                looks = 1;
+                0
+            }
+        };
+        let len = match rx.lane.expect(head, most, looks, pauses) {
             lane::Look::Short { len, last } => {
                 if watch.answer
                     && let Some(tx) = &known.tx
@@ -426,6 +435,17 @@ fn warm_while_nothing_came(tx: &mut Tx, rx: &Rx, mut looks: u32) -> u32 {
         looks -= 1;
     }
     looks
+}
+
+/// Gives the core away after each look of `looks`, but the last, that finds nothing.
+#[inline(never)]
+fn yield_while_nothing_came(rx: &Rx, looks: u32) {
+    for _ in 1..looks {
+        if rx.lane.is_ready() {
+            break;
+        }
+        thread::yield_now();
+    }
 }
 
 /// Delivers up to `budget` messages of a lane. An error means that the lane's owner broke the protocol.

@@ -10,7 +10,7 @@ use doorbell_am_portals::Seen;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::map::process::Maker;
 use doorbell_fabric::memory::MutLoan;
-use doorbell_fabric::message::Message as _;
+use doorbell_fabric::message::{self, Message as _};
 use doorbell_fabric::rail::{Armed, Rail, Work};
 use doorbell_fabric::time::Time;
 use doorbell_job::connect::{self, PeerPath, recorded};
@@ -97,6 +97,8 @@ const HOUSEKEEP_EVERY: u32 = 64;
 /// Checks in the short path of a wait, before the long one begins: some microseconds, several round trips
 /// between cores that are far apart.
 const SOON: u32 = 2000;
+/// Polls in the short path of a rank that shares its core; each follows a few looks.
+const TURNS: u32 = 4;
 /// Most interruptions of the short path by a rail that needs the time.
 const TIMES: u32 = 4;
 
@@ -188,6 +190,9 @@ impl Core {
         if self.tests.is_multiple_of(HOUSEKEEP_EVERY) {
             self.housekeep();
         }
+        if self.patience.shares_core() {
+            return self.recv_in_turns(from, envelope, loan);
+        }
         let looks = self.patience.spins.min(SOON);
         for _ in 0..TIMES {
             let (context, tag) = (envelope.context, envelope.tag);
@@ -200,6 +205,23 @@ impl Core {
             }
             // A rail that needs the time looks for losses.
             self.housekeep();
+        }
+        None
+    }
+
+    /// As [`Core::recv_soon`], where ranks share cores.
+    #[inline(never)]
+    fn recv_in_turns(&mut self, from: Rank, envelope: Envelope, loan: MutLoan) -> Option<Status> {
+        let (context, tag) = (envelope.context, envelope.tag);
+        self.pml.flush_gathered();
+        for _ in 0..TURNS {
+            if let message::Look::Taken(len) = self.pml.recv_in_turns(from, context, tag, loan)? {
+                let source = from.0;
+                return Some(Status { source, tag, len });
+            }
+            if self.poll() == 0 {
+                thread::yield_now();
+            }
         }
         None
     }

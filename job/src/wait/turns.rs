@@ -28,6 +28,9 @@ const PAUSE_FROM: u32 = 2_000;
 /// yield lasts as long as the others' turns, and these as long as what each does in them.
 const YIELDS_EACH: u32 = 16;
 
+/// The empty polls before a yield where ranks share cores.
+const SHARED_SPINS: u32 = 4;
+
 /// The longest sleep: with longer ones, sleep and suspension could not be told apart.
 const NAP: Duration = Duration::from_secs(1);
 /// How much later than planned the next look may be before the rest counts as time in which this process did
@@ -83,13 +86,22 @@ impl Patience {
         let (spins, yields) = match (settings.wait.get(), crowded) {
             (Wait::LowestLatency, _) => (u32::MAX, 0),
             (Wait::Balanced, false) => (100_000, 1_000),
-            (Wait::Balanced, true) => (16, 1_000),
+            (Wait::Balanced, true) => (SHARED_SPINS, 1_000),
             (Wait::Sleep, _) => (50, 0),
         };
         Self {
             spins: settings.spins.get().unwrap_or(spins),
             yields: settings.yields.get().unwrap_or(yields),
         }
+    }
+}
+
+impl Patience {
+    /// Whether a wait gives its core away before it could have looked for as long as a message takes from core
+    /// to core.
+    #[inline]
+    pub fn shares_core(&self) -> bool {
+        self.spins <= SHARED_SPINS && self.yields != 0
     }
 }
 

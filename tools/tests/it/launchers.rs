@@ -86,9 +86,14 @@ pub(crate) fn loop_spawn() -> PathBuf {
 
 /// Builds an example. `cargo test` builds it beside the program, unless its arguments select one test only.
 pub(crate) fn example(name: &str) -> PathBuf {
+    example_of("doorbell-tools", name)
+}
+
+/// As [`example`], one of another package.
+pub(crate) fn example_of(package: &str, name: &str) -> PathBuf {
     let program = assert_cmd::cargo::cargo_bin("doorbell");
     let example = program.with_file_name("examples").join(name);
-    built(example, &["-p", "doorbell-tools", "--example", name])
+    built(example, &["-p", package, "--example", name])
 }
 
 /// A job under a launcher, in an environment without our settings; what launchers write goes to

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{doorbell, run_sh, sentence};
+use crate::launchers::example_of;
 use doorbell_testing::skipped;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -311,6 +312,24 @@ fn the_number_of_ranks_is_checked() {
 fn many_ranks_at_once() {
     let out = run_sh(64, &[], "echo $DOORBELL_RANK").assert().success();
     assert_eq!(lines(&out.get_output().stdout).len(), 64);
+}
+
+/// Many more ranks than cores meet, exchange messages and end.
+#[test]
+fn two_hundred_ranks_greet_each_other() {
+    let started = Instant::now();
+    let out = doorbell()
+        .args(["run", "--no-prefix", "--timeout", "120", "-n", "200", "--"])
+        .arg(example_of("doorbell", "hello"))
+        .assert()
+        .success();
+    let said = lines(&out.get_output().stdout);
+    for rank in 0..200 {
+        let line = format!("rank {rank}: hello from rank {}", (rank + 199) % 200);
+        assert!(said.contains(&line), "{line}: {said:?}");
+    }
+    assert_eq!(said.len(), 200);
+    assert!(started.elapsed() < Duration::from_secs(120));
 }
 
 /// Starts the launcher with a script whose ranks print their process ids, and returns those; signals are as a

@@ -46,7 +46,7 @@ use doorbell_fabric::caps::Capabilities;
 use doorbell_fabric::error::RailError;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::memory::Room;
-use doorbell_fabric::message::{Incarnation, Look, Message, PeerIndex, Watch};
+use doorbell_fabric::message::{Between, Incarnation, Look, Message, PeerIndex, Watch};
 use doorbell_fabric::pace::Paces;
 use doorbell_fabric::rail::{Armed, PollCost};
 use doorbell_fabric::time::Time;
@@ -309,7 +309,7 @@ impl<M: Message> Link<M> {
         let number = (u64::from(hot.expected) << 32).to_le();
         let watch = Watch {
             looks,
-            pauses: 1,
+            between: Between::Pauses(1),
             answer: true,
         };
         let look = slot.rail.look(hot.index, [first | number, second], room, watch);

@@ -166,7 +166,7 @@ fn objects_that_change_under_the_hands_of_both_ends_do_no_harm() {
                 }
                 let watch = Watch {
                     looks: 4,
-                    pauses: 1,
+                    between: Between::Pauses(1),
                     answer: true,
                 };
                 if let Look::Taken(length) =

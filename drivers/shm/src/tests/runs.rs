@@ -69,12 +69,14 @@ fn every_length_is_found_by_a_look() {
     world.up(0, 1);
     let bytes: &'static [u8] = (0..MOST).map(|i| (i * 37 + 1) as u8).collect::<Vec<_>>().leak();
     let head = [7u64, 9].map(u64::to_ne_bytes).concat();
-    let watch = Watch {
-        looks: 1,
-        pauses: 0,
+    let watch = |looks, between| Watch {
+        looks,
+        between,
         answer: true,
     };
-    for length in (0..=MOST).chain((0..=MOST).rev()) {
+    let up = (0..=MOST).map(|length| (length, watch(1, Between::Pauses(0))));
+    let down = (0..=MOST).rev().map(|length| (length, watch(5, Between::Yield)));
+    for (length, watch) in up.chain(down) {
         send(&mut world.rails[0], length % 4, &head, &bytes[..length]).unwrap();
         let room = MutLoan::of_static(vec![0; length + 8].leak());
         let rail = &mut world.rails[1];
@@ -90,6 +92,8 @@ fn every_length_is_found_by_a_look() {
         assert_eq!(written[length..], [0; 8], "nothing behind it");
         world.pump();
         assert!(world.seen[1].messages.is_empty());
+        let look = Message::look(&mut world.rails[1], PeerIndex(0), [7, 9], room.into(), watch);
+        assert!(matches!(look, Look::Nothing), "{length}");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
+use doorbell::World;
 use doorbell_bench::report::Report;
 use doorbell_bench::stats::mean;
 use doorbell_fabric::error::Exit;
@@ -17,10 +18,12 @@ use super::report::Key;
 const LIMIT: &str = "120";
 /// And its launcher ends soon after it.
 const PATIENCE: Duration = Duration::from_secs(130);
-/// The time for which exchanges are measured, in seconds.
-const SECONDS: &str = "0.3";
-/// Barriers for one figure.
-const BARRIERS: u32 = 20;
+/// The time for which exchanges are measured, and barriers: long beside the turns of many ranks, and beside the
+/// first milliseconds of a job.
+const SECONDS: u64 = 1;
+/// Barriers after which rank 0 tells the others whether the time is over, and those before them, in which the
+/// ranks connect and the last one starts.
+const BARRIERS: u32 = 10;
 
 /// Returns the command of `doorbell run` with `ranks` ranks of this program.
 fn job(ranks: u32) -> Result<Command, ToolError> {
@@ -40,10 +43,14 @@ fn job(ranks: u32) -> Result<Command, ToolError> {
     Ok(command)
 }
 
-/// Ping-pongs in pairs, all at the same time: the mean of their means.
+/// Ping-pongs in pairs, all at the same time: the mean of their means. Nothing is measured beside them: a bare
+/// exchange spins, and where ranks share cores it would take the others' time.
 pub(super) fn pairs(runner: &Runner, ranks: u32) -> Result<Given, Stop> {
     let mut command = job(ranks)?;
-    command.args(["pingpong", "--sizes", "8", "--seconds", SECONDS, "--json", "-"]);
+    let seconds = SECONDS.to_string();
+    command
+        .args(["pingpong", "--no-reference", "--sizes", "8", "--json", "-"])
+        .args(["--seconds", &seconds]);
     Ok(said(runner, command, PATIENCE)?.and_then(|out| {
         let report: Report =
             serde_json::from_str(&out).map_err(|error| format!("its report is none: {error}"))?;
@@ -80,13 +87,8 @@ pub(super) fn be_rank() -> Result<ExitCode, ToolError> {
     let start = Instant::now();
     let world = doorbell::init()?;
     let built = start.elapsed();
-    // Rank 0 waits for the rank that started last.
-    world.barrier()?;
-    let start = Instant::now();
-    for _ in 0..BARRIERS {
-        world.barrier()?;
-    }
-    let each = start.elapsed() / BARRIERS;
+    barriers(&world, Duration::ZERO)?;
+    let each = barriers(&world, Duration::from_secs(SECONDS))?;
     if world.rank() == 0 {
         console::print(&format!(
             "world built_ns={} barrier_ns={}\n",
@@ -96,4 +98,18 @@ pub(super) fn be_rank() -> Result<ExitCode, ToolError> {
     }
     world.close();
     Ok(Exit::Done.into())
+}
+
+/// Does barriers until rank 0 says that this time is over; the time of one.
+fn barriers(world: &World, time: Duration) -> Result<Duration, ToolError> {
+    let (start, mut done, mut is_over) = (Instant::now(), 0, [0]);
+    while is_over == [0] {
+        for _ in 0..BARRIERS {
+            world.barrier()?;
+        }
+        done += BARRIERS;
+        is_over = [u8::from(start.elapsed() >= time)];
+        world.broadcast(0, &mut is_over)?;
+    }
+    Ok(start.elapsed() / done)
 }

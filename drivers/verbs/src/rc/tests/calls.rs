@@ -3,7 +3,7 @@
 
 use doorbell_fabric::memory::{MutLoan, Region};
 use doorbell_fabric::message::{
-    Access, Arrivals, Body, Exposure, Inbound, Look, Message, OpError, OpId, PeerIndex, Watch,
+    Access, Arrivals, Between, Body, Exposure, Inbound, Look, Message, OpError, OpId, PeerIndex, Watch,
 };
 use doorbell_sim::conformance::Pair;
 
@@ -47,7 +47,7 @@ fn look(rail: &mut RcRail, from: PeerIndex) -> Look {
         room.into(),
         Watch {
             looks: 1,
-            pauses: 0,
+            between: Between::Pauses(0),
             answer: true,
         },
     );

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use doorbell_fabric::event::{DownReason, EventKind};
 use doorbell_fabric::memory::MutLoan;
-use doorbell_fabric::message::{Arrivals, Body, Inbound, Look, Message, OpError, OpId, PeerIndex, Watch};
+use doorbell_fabric::message::{
+    Arrivals, Between, Body, Inbound, Look, Message, OpError, OpId, PeerIndex, Watch,
+};
 use doorbell_fabric::rail::Rail;
 use doorbell_fabric::time::Time;
 
@@ -212,7 +214,7 @@ fn peers_that_only_look_and_answer_grant_each_other_credits() {
     let head: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let watch = Watch {
         looks: 1,
-        pauses: 0,
+        between: Between::Pauses(0),
         answer: true,
     };
     let room = MutLoan::of_static(vec![0; 64].leak());

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use doorbell_fabric::event::{DownReason, EventKind, Scope};
 use doorbell_fabric::memory::{Region, Room};
-use doorbell_fabric::message::{Arrivals, Body, Inbound, Look, Message, OpError, OpId, PeerIndex, Watch};
+use doorbell_fabric::message::{
+    Arrivals, Between, Body, Inbound, Look, Message, OpError, OpId, PeerIndex, Watch,
+};
 use doorbell_fabric::rail::{Armed, Rail};
 use doorbell_fabric::time::Time;
 use doorbell_sim::conformance::{Apart, Pair};
@@ -771,7 +773,7 @@ fn a_look_takes_from_the_ring_what_fits() {
     let region = Region::new(64).unwrap().whole();
     let watch = Watch {
         looks: 4,
-        pauses: 1,
+        between: Between::Pauses(1),
         answer: false,
     };
     let look = |pair: &mut Pair<RcRail>, words, room: Room<'_>| pair.b().look(to_a, words, room, watch);
