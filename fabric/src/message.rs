@@ -563,8 +563,8 @@ pub struct Watch {
 pub enum Between {
     /// This many pause instructions.
     Pauses(u32),
-    /// The core is given away, since whom the caller waits for may be waiting for it. A rail without such a
-    /// loop returns after its first looks.
+    /// The core is given away, since the process that the caller waits for may be waiting for it. A rail
+    /// without such a loop returns after its first looks.
     Yield,
 }
 

@@ -107,8 +107,8 @@ impl BlockingRecv {
     }
 }
 
-/// The looks of a caller that shares its core. A turn lasts as long as those of all others, so each is one look
-/// at what is waited for and nothing else.
+/// The looks of a caller that shares its core. A turn lasts as long as those of all others, so each is one
+/// look at what is waited for and nothing else.
 const SHARING: Watch = Watch {
     looks: 16,
     between: Between::Yield,
@@ -117,8 +117,8 @@ const SHARING: Watch = Watch {
 
 impl<M: Message> Pml<M> {
     /// Looks a few times at nothing but what small messages of `from` come by, and gives the core away in
-    /// between: for a caller that shares it, and polls after each call that took nothing. `None`: the simplest
-    /// case is over, as for [`Pml::recv_directly`].
+    /// between: for a caller that shares it, and polls after each call that took nothing. `None`: the
+    /// simplest case is over, as for [`Pml::recv_directly`].
     #[inline]
     pub fn recv_in_turns(&mut self, from: Rank, context: u16, tag: u64, room: MutLoan) -> Option<Look> {
         self.look_directly(from, context, tag, room, Some(SHARING))

@@ -97,8 +97,8 @@ impl Patience {
 }
 
 impl Patience {
-    /// Whether a wait gives its core away before it could have looked for as long as a message takes from core
-    /// to core.
+    /// Whether a wait gives its core away before it could have looked for as long as a message takes from
+    /// core to core.
     #[inline]
     pub fn shares_core(&self) -> bool {
         self.spins <= SHARED_SPINS && self.yields != 0

@@ -18,11 +18,11 @@ use super::report::Key;
 const LIMIT: &str = "120";
 /// And its launcher ends soon after it.
 const PATIENCE: Duration = Duration::from_secs(130);
-/// The time for which exchanges are measured, and barriers: long beside the turns of many ranks, and beside the
-/// first milliseconds of a job.
+/// The time for which exchanges are measured, and barriers: long beside the turns of many ranks, and beside
+/// the first milliseconds of a job.
 const SECONDS: u64 = 1;
-/// Barriers after which rank 0 tells the others whether the time is over, and those before them, in which the
-/// ranks connect and the last one starts.
+/// Barriers after which rank 0 reports to the others whether the time is over, and those before them, in
+/// which the ranks connect and the last one starts.
 const BARRIERS: u32 = 10;
 
 /// Returns the command of `doorbell run` with `ranks` ranks of this program.
@@ -43,8 +43,8 @@ fn job(ranks: u32) -> Result<Command, ToolError> {
     Ok(command)
 }
 
-/// Ping-pongs in pairs, all at the same time: the mean of their means. Nothing is measured beside them: a bare
-/// exchange spins, and where ranks share cores it would take the others' time.
+/// Ping-pongs in pairs, all at the same time: the mean of their means. Nothing is measured beside them: a
+/// bare exchange spins, and where ranks share cores it would take the others' time.
 pub(super) fn pairs(runner: &Runner, ranks: u32) -> Result<Given, Stop> {
     let mut command = job(ranks)?;
     let seconds = SECONDS.to_string();
@@ -100,7 +100,7 @@ pub(super) fn be_rank() -> Result<ExitCode, ToolError> {
     Ok(Exit::Done.into())
 }
 
-/// Does barriers until rank 0 says that this time is over; the time of one.
+/// Does barriers until rank 0 reports that this time is over; the time of one.
 fn barriers(world: &World, time: Duration) -> Result<Duration, ToolError> {
     let (start, mut done, mut is_over) = (Instant::now(), 0, [0]);
     while is_over == [0] {
