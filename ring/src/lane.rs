@@ -49,7 +49,7 @@ mod backing;
 mod run;
 
 pub use backing::Backing;
-use run::{RUN, run_cells};
+use run::{RUN, bytes_of, run_cells};
 pub use run::{RUN_BYTES, Run};
 
 /// Bytes of a cell.
@@ -222,6 +222,8 @@ pub struct Producer {
     /// Bytes of the rest of the last message that had one: the next may be like it. And how many bytes of the
     /// next one's place have been prefetched.
     likely: u32,
+    /// Whether runs of cells end with a line.
+    is_spaced: bool,
     warmed: u32,
 }
 
@@ -275,6 +277,7 @@ impl Producer {
             more: 0,
             data_tail: 0,
             likely: 0,
+            is_spaced: false,
             warmed: 0,
             rests: Vec::new(),
             seen: 0,
@@ -520,12 +523,12 @@ impl Producer {
         let first = self.committed() - self.heads().count() as u64;
         for (number, cell) in self.heads().enumerate() {
             let (len, bytes) = read_cell(&self.cells, self.cell(cell));
-            let rest = match (len & !RUN).saturating_sub(FIRST_BYTES) {
+            let rest = match bytes_of(len).saturating_sub(FIRST_BYTES) {
                 0 => self.data.view(0, 0)?,
                 rest if len & RUN != 0 => self.cells.view(self.cell(cell) + CELL_BYTES, rest)?,
                 rest => self.data.view(self.rests[self.slot(cell)] as usize, rest)?,
             };
-            let len = len & !RUN;
+            let len = bytes_of(len);
             each(first + number as u64, &bytes[..len.min(FIRST_BYTES)], rest);
         }
         Ok(first)
@@ -653,7 +656,9 @@ enum Ahead {
     Nowhere,
     /// In the data area.
     Data,
-    /// In the cells behind the next.
+    /// In the one cell behind the next.
+    Cell,
+    /// In several cells behind the next.
     Cells,
 }
 
@@ -709,6 +714,13 @@ impl<'a> Arrival<'a> {
     #[must_use]
     pub fn first(&self) -> &[u8] {
         &self.first[..self.len.min(FIRST_BYTES)]
+    }
+
+    /// Whether it lies in a run of several cells.
+    #[inline]
+    #[must_use]
+    pub fn is_run(&self) -> bool {
+        self.len > FIRST_BYTES && self.len <= RUN_BYTES
     }
 
     /// The rest, where the producer wrote it.
@@ -782,7 +794,7 @@ impl Consumer {
         }
         let first = read_first(&self.cells, at);
         let rest = self.rest(at, len);
-        let len = len & !RUN;
+        let len = bytes_of(len);
         Ok(Some(Arrival { len, first, rest }))
     }
 
@@ -792,8 +804,8 @@ impl Consumer {
         if len & RUN == 0 {
             return len <= self.geometry.longest();
         }
-        let len = len & !RUN;
-        len > FIRST_BYTES && len <= RUN_BYTES && at + 8 + len <= self.geometry.cells_bytes()
+        let (len, cells) = (bytes_of(len), run_cells(len));
+        len > FIRST_BYTES && len <= RUN_BYTES && at + cells * CELL_BYTES <= self.geometry.cells_bytes()
     }
 
     #[cold]
@@ -811,10 +823,13 @@ impl Consumer {
     fn rest(&mut self, at: usize, len: usize) -> SharedSlice<'_> {
         self.is_long = true;
         if len & RUN != 0 {
-            let len = len & !RUN;
             self.next_data = self.data_head;
             self.next_more = run_cells(len) as u64 - 1;
-            self.ahead = Ahead::Cells;
+            let len = bytes_of(len);
+            self.ahead = match self.next_more {
+                1 => Ahead::Cell,
+                _ => Ahead::Cells,
+            };
             // SAFETY: inside the cells: `is_possible`.
             return unsafe { self.cells.view_at(at + CELL_BYTES, len - FIRST_BYTES) };
         }
@@ -868,7 +883,7 @@ impl Consumer {
                 Look::Other
             };
         }
-        let bytes = len & !RUN;
+        let bytes = bytes_of(len);
         if !is_expected || bytes > most {
             // An announcement, perhaps, and more of them to come.
             if len <= FIRST_BYTES + AHEAD_BYTES {
@@ -896,7 +911,11 @@ impl Consumer {
             if self.is_ready() {
                 return true;
             }
-            self.prefetch_rest();
+            // An answer that is given while a poll runs is written later than one to a call that waits: lines
+            // of several cells would have gone back and forth by then.
+            if !matches!(self.ahead, Ahead::Cells) {
+                self.prefetch_rest();
+            }
             std::hint::spin_loop();
         }
         false
@@ -910,7 +929,7 @@ impl Consumer {
             // SAFETY: inside the data area and aligned: its length is a power of two and indices are whole
             // lines.
             Ahead::Data => unsafe { self.data.word(self.data_head as usize & (self.geometry.data - 1)) },
-            Ahead::Cells => {
+            Ahead::Cell | Ahead::Cells => {
                 let next = self.head as usize + CACHE_LINE / CELL_BYTES;
                 // SAFETY: inside the cells and aligned: checked by `attach`.
                 unsafe { self.cells.word((next & (self.geometry.cells - 1)) * CELL_BYTES) }

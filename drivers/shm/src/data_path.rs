@@ -181,9 +181,10 @@ impl Message for ShmRail {
             }
             lane::Look::Long { len, last, rest } => {
                 if watch.answer
-                    && let Some(tx) = &known.tx
+                    && let Some(tx) = &mut known.tx
                 {
                     tx.expect_to_send(len - lane::FIRST_BYTES);
+                    tx.space_runs(false);
                 }
                 room.write_array(last.to_ne_bytes());
                 let rest = SharedBytes::from(rest);
@@ -471,7 +472,12 @@ fn drain<S: Arrivals>(
             && tx.committed() != rx.answered
         {
             rx.answered = tx.committed();
-            tx.expect_to_send(arrival.rest().len());
+            // The cells of a run would come twice: a peer that waits for the answer looks at them until it is
+            // written, and that takes as long as its message is handled.
+            if !arrival.is_run() {
+                tx.expect_to_send(arrival.rest().len());
+            }
+            tx.space_runs(true);
         }
         let (first, rest) = (
             SharedBytes::of(arrival.first()),
@@ -500,8 +506,10 @@ impl ShmRail {
         {
             let sent = if let Some(head) = head_words::<2>(head) {
                 tx.send_bytes(head, body)
+            } else if let Some(head) = head_words::<3>(head) {
+                tx.send_bytes(head, body)
             } else {
-                head_words::<3>(head).and_then(|head| tx.send_bytes(head, body))
+                head_words::<4>(head).and_then(|head| tx.send_run(head, body))
             };
             if let Some(sent) = sent {
                 return Ok(sent);

@@ -73,7 +73,9 @@ impl Tx {
         object.seal_against_new_writers()?;
         let growth = Growth::begin(geometry, ours.words.clone())?;
         let unused = Area::heap(lane::CONTROL_BYTES).map_err(ring)?;
-        let lane = Producer::attach_partly(geometry, ours.area, unused, growth.backing()).map_err(ring)?;
+        let lane = Producer::attach_partly(geometry, ours.area, unused, growth.backing());
+        let mut lane = lane.map_err(ring)?;
+        lane.space_runs(true);
         Ok(Self {
             lane,
             words: ours.words,
@@ -138,6 +140,12 @@ impl Tx {
         self.lane.expect_to_send(rest);
     }
 
+    /// Whether messages of several cells are kept apart: where answers take their time.
+    #[inline(always)]
+    pub(crate) fn space_runs(&mut self, is_spaced: bool) {
+        self.lane.space_runs(is_spaced);
+    }
+
     /// Whether the place of the next message had better be prefetched while nothing else is to be done.
     #[inline(always)]
     pub(crate) fn is_cold(&self) -> bool {
@@ -169,6 +177,20 @@ impl Tx {
     ) -> Option<MsgId> {
         match push_bytes(&mut self.lane, head, body) {
             Ok(true) => Some(self.taken()),
+            _ => None,
+        }
+    }
+
+    /// As [`Tx::send_bytes`], where a run of cells holds head and body.
+    #[inline(always)]
+    pub(crate) fn send_run<const N: usize>(
+        &mut self,
+        head: [u64; N],
+        body: SharedBytes<'_>,
+    ) -> Option<MsgId> {
+        let len = 8 * N + body.len();
+        match self.lane.push_run(len, word_of(&head, body)) {
+            Ok(Run::Sent) => Some(self.taken()),
             _ => None,
         }
     }
@@ -393,12 +415,9 @@ fn push_bytes<const N: usize>(
 ) -> Result<bool, RingError> {
     const { assert!(8 * N <= lane::FIRST_BYTES) };
     let len = 8 * N + body.len();
-    let word = |i: usize| {
-        let at = i.wrapping_sub(N);
-        head.get(i).copied().unwrap_or_else(|| body.word(8 * at))
-    };
+    let word = word_of(&head, body);
     if len <= lane::RUN_BYTES {
-        match lane.push_run(len, word)? {
+        match lane.push_run(len, &word)? {
             Run::Sent => return Ok(true),
             Run::Full => return Ok(false),
             Run::Unfit => {}
@@ -411,6 +430,15 @@ fn push_bytes<const N: usize>(
     body.copy_to_slot(lane::FIRST_BYTES - 8 * N, &mut rest);
     room.commit_with(std::array::from_fn(word));
     Ok(true)
+}
+
+/// The words of a message by number: those of its head, then of its body.
+#[inline(always)]
+fn word_of<const N: usize>(head: &[u64; N], body: SharedBytes<'_>) -> impl Fn(usize) -> u64 {
+    move |i| {
+        let at = i.wrapping_sub(N);
+        head.get(i).copied().unwrap_or_else(|| body.word(8 * at))
+    }
 }
 
 #[cold]

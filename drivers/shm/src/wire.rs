@@ -12,7 +12,7 @@ use doorbell_ring::lane::Geometry;
 /// `DBSHMLNE`, as bytes on the wire.
 const MAGIC: [u8; 8] = *b"DBSHMLNE";
 /// Raised whenever a layout in this file, of the lane, of the control block or of the leases changes.
-const VERSION: u32 = 7;
+const VERSION: u32 = 8;
 
 /// Identity of a rail: the random name of its socket.
 pub(crate) type Id = [u8; 16];
@@ -180,7 +180,7 @@ mod tests {
             [0x0a0b, 0x0c0d],
             [0x0e0f, 0x1011],
         );
-        let mut golden = b"DBSHMLNE\x07\0\0\0\x0b\x0a\0\0".to_vec();
+        let mut golden = b"DBSHMLNE\x08\0\0\0\x0b\x0a\0\0".to_vec();
         golden.extend([0xab; 16]);
         golden.extend([8, 7, 6, 5, 4, 3, 2, 1, 9, 0, 0, 0, 0, 0, 0, 0]);
         golden.extend([0, 4, 0, 0, 0, 0, 1, 0]);
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn golden_welcome() {
         let welcome = Welcome::new((3, 0x0506), 7, (true, false), (&[0xee; 16], 0x3344));
-        let mut golden = b"DBSHMLNE\x07\0\0\0\x01\0\0\0".to_vec();
+        let mut golden = b"DBSHMLNE\x08\0\0\0\x01\0\0\0".to_vec();
         golden.extend([3, 0, 0, 0, 6, 5, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
         golden.extend([0x44, 0x33, 0, 0, 0, 0, 0, 0]);
         golden.extend([0xee; 16]);
@@ -205,7 +205,7 @@ mod tests {
         assert!(Welcome::parse(word.as_bytes()).unwrap().is_forgotten());
         assert_eq!(
             word.as_bytes()[..24],
-            *b"DBSHMLNE\x07\0\0\0\x04\0\0\0\0\0\0\0\0\0\0\0"
+            *b"DBSHMLNE\x08\0\0\0\x04\0\0\0\0\0\0\0\0\0\0\0"
         );
     }
 

@@ -12,7 +12,8 @@
 //! go around the end of the ring. Neither happens often, and no byte is changed on its way.
 
 use super::{
-    Area, CELL_BYTES, FIRST_BYTES, Ordering, Producer, RingError, lap_mark, mark, too_long, write_first,
+    Area, CACHE_LINE, CELL_BYTES, FIRST_BYTES, Ordering, Producer, RingError, lap_mark, mark, too_long,
+    write_first,
 };
 
 /// Most cells that one message takes.
@@ -25,6 +26,9 @@ pub(super) const RUN: usize = 1 << 31;
 const FIRST_WORDS: usize = FIRST_BYTES / 8;
 /// Words of a cell.
 const CELL_WORDS: usize = CELL_BYTES / 8;
+/// Cells of a line.
+const LINE_CELLS: usize = CACHE_LINE / CELL_BYTES;
+const _: () = assert!(LINE_CELLS == 2, "what is left of a line is one cell");
 
 /// What became of a message that was to travel in a run of cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,9 +41,24 @@ pub enum Run {
     Unfit,
 }
 
-/// Returns the cells of a run that holds a message of `len` bytes.
+/// In a run's length: it takes one cell more than it needs, so that the next message has none of its lines.
+pub(super) const SPACED: usize = 1 << 30;
+
+/// Returns the bytes of a message by its length as it is written in a cell.
+#[inline(always)]
+pub(super) fn bytes_of(len: usize) -> usize {
+    len & !(RUN | SPACED)
+}
+
+/// Returns the cells of a run by the length that is written in its first.
 #[inline(always)]
 pub(super) fn run_cells(len: usize) -> usize {
+    cells_of(bytes_of(len)) + usize::from(len & SPACED != 0)
+}
+
+/// Returns the cells that `len` bytes need.
+#[inline(always)]
+fn cells_of(len: usize) -> usize {
     (len + 8).div_ceil(CELL_BYTES)
 }
 
@@ -51,6 +70,14 @@ fn is_like_mark(word: u64, index: u64, cells: usize) -> bool {
 }
 
 impl Producer {
+    /// Whether runs end with a line, so that the lines of two messages are different ones. A consumer that
+    /// waits looks at the next message's first cell: while it is in the line of the last one's end, that line
+    /// goes back and forth, unless the answer is written at once.
+    #[inline(always)]
+    pub fn space_runs(&mut self, is_spaced: bool) {
+        self.is_spaced = is_spaced;
+    }
+
     /// Sends a message of more than [`FIRST_BYTES`] and at most [`RUN_BYTES`] bytes in a run of cells. `word`
     /// returns its words by number (in memory order, with zeroes behind the last byte), each once.
     ///
@@ -62,7 +89,9 @@ impl Producer {
         if len <= FIRST_BYTES || len > RUN_BYTES {
             return Err(too_long(len, RUN_BYTES));
         }
-        let (count, slot) = (run_cells(len), self.slot(self.tail));
+        let (needed, slot) = (cells_of(len), self.slot(self.tail));
+        let is_spaced = self.is_spaced && (slot + needed) % LINE_CELLS != 0;
+        let count = needed + usize::from(is_spaced);
         if slot + count > self.geometry.cells {
             return Ok(Run::Unfit);
         }
@@ -78,10 +107,16 @@ impl Producer {
             }
             write_word(&self.cells, at + 8 * place, word);
         }
+        if is_spaced {
+            // A mark of no lap: nothing is there, whoever looks.
+            let none = u64::from(lap_mark(self.tail + needed as u64) ^ 1 << 31) << 32;
+            write_word(&self.cells, at + needed * CELL_BYTES, none);
+        }
         // The consumer polls this cell: written earlier, its line would have to be fetched twice.
         write_first(&self.cells, at, [word(0), word(1), word(2)]);
+        let said = len | RUN | if is_spaced { SPACED } else { 0 };
         // Release: as in `commit`. SAFETY: inside the cells, aligned, writable: checked by `attach`.
-        unsafe { self.cells.word(at) }.store(mark(self.tail, len | RUN), Ordering::Release);
+        unsafe { self.cells.word(at) }.store(mark(self.tail, said), Ordering::Release);
         self.tail += count as u64;
         self.more += count as u64 - 1;
         Ok(Run::Sent)
@@ -89,8 +124,9 @@ impl Producer {
 
     /// Returns the cells that a message of `len` bytes takes where it goes next.
     pub(super) fn cells_for(&self, len: usize) -> usize {
-        let count = run_cells(len);
-        let fits = len <= RUN_BYTES && self.slot(self.tail) + count <= self.geometry.cells;
+        let (needed, slot) = (cells_of(len), self.slot(self.tail));
+        let count = needed + usize::from(self.is_spaced) * ((slot + needed) % LINE_CELLS);
+        let fits = len <= RUN_BYTES && slot + count <= self.geometry.cells;
         if fits { count } else { 1 }
     }
 }

@@ -81,10 +81,9 @@ fn a_burst_of_any_length_right_after_the_start_arrives() {
         // As many as the lane holds, and no fewer because it began small.
         let rest = (16usize + length).saturating_sub(24).next_multiple_of(64);
         let expected = match length {
-            // Runs of two, three and four cells; two cells are left of those of three, one after the other.
+            // Runs of two cells, of three, which end with a line, and of four.
             9..=40 => 512 / 2,
-            41..=72 => 512 / 3 + 2,
-            73..=104 => 512 / 4,
+            41..=104 => 512 / 4,
             _ => 512.min((256 << 10) / rest.max(1)),
         };
         assert_eq!(sent, expected, "of {length} bytes");

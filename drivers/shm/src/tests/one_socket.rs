@@ -72,6 +72,7 @@ fn it_wakes_both_ends_and_shows_the_end_of_both() {
         asleep(&mut world, stays);
         // As the kernel does it: without a word.
         world.rails[ends].peers.clear();
+        world.rails[ends].hot.clear();
         assert!(readable(&world.rails[stays]));
         world.rails[stays].disarm();
         let mut event = None;

@@ -70,6 +70,73 @@ fn a_run_takes_as_many_cells_as_its_bytes_and_goes_around_no_end() {
     }
 }
 
+/// Spaced, a run takes what is left of its last line, too, where the ring has it; and the cell that it leaves
+/// out is no message, now or a lap later.
+#[test]
+fn a_spaced_run_ends_with_a_line() {
+    for (len, cells) in [(25, 2), (56, 2), (57, 3), (88, 3), (89, 4), (120, 4)] {
+        for slot in 0..16 {
+            let mut lane = lane();
+            go_to(&mut lane, 16 + slot);
+            lane.0.space_runs(true);
+            let message = numbered(len);
+            let sent = send_run(&mut lane.0, &message);
+            let taken = cells + (slot + cells) % 2;
+            assert_eq!(
+                sent,
+                if slot + cells <= 16 { Run::Sent } else { Run::Unfit },
+                "{len} at {slot}"
+            );
+            if sent != Run::Sent {
+                continue;
+            }
+            assert_eq!(
+                (lane.0.tail, lane.0.committed()),
+                (16 + slot + taken, 16 + slot + 1)
+            );
+            let shown = std::cell::RefCell::new(Vec::new());
+            let consumed = lane.0.unconsumed(|number, first, rest| {
+                shown
+                    .borrow_mut()
+                    .push((number, [first, &rest.to_vec()].concat()));
+            });
+            assert_eq!(
+                (consumed.unwrap(), shown.into_inner()),
+                (16 + slot, vec![(16 + slot, message.clone())])
+            );
+            assert_eq!(receive(&mut lane.1).unwrap(), message);
+            assert_eq!(receive(&mut lane.1), None);
+            assert_eq!(lane.1.head, lane.0.tail);
+            lane.1.publish();
+            go_to(&mut lane, 16 + slot + taken + 16);
+            assert_eq!(receive(&mut lane.1), None);
+        }
+    }
+}
+
+/// As they go where answers sometimes come at once, and sometimes not.
+#[test]
+fn spaced_runs_and_others_arrive_in_order() {
+    let (mut producer, mut consumer) = lane();
+    let mut random = Random::new(9);
+    let mut sent = std::collections::VecDeque::new();
+    for _ in 0..20_000 {
+        producer.space_runs(random.next_u64() % 2 == 0);
+        let message = numbered((random.next_u64() % 150) as usize);
+        if send(&mut producer, &message) {
+            sent.push_back(message);
+        }
+        if random.next_u64() % 2 == 0 {
+            assert_eq!(receive(&mut consumer), sent.pop_front());
+            consumer.publish();
+        }
+    }
+    while let Some(message) = sent.pop_front() {
+        assert_eq!(receive(&mut consumer), Some(message));
+    }
+    assert_eq!(receive(&mut consumer), None);
+}
+
 #[test]
 fn a_full_lane_takes_no_run_and_goes_on_after_a_release() {
     let (mut producer, mut consumer) = lane();
