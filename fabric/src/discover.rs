@@ -36,6 +36,32 @@ pub trait Driver {
         let _ = name;
         None
     }
+
+    /// Returns the rails of a set ([`RailName::is_set`]) that [`Driver::probe`] does not list.
+    fn members(&self, set: &RailName) -> Vec<Candidate> {
+        let _ = set;
+        Vec::new()
+    }
+
+    /// Whether a rail can be opened by the name of a set, and is then any that is free.
+    fn takes_any(&self, set: &RailName) -> bool {
+        let _ = set;
+        false
+    }
+
+    /// Returns the process that has a rail for itself, where others cannot open it meanwhile and the process
+    /// can be seen.
+    fn holder(&self, rail: &RailName) -> Option<String> {
+        let _ = rail;
+        None
+    }
+
+    /// Returns how this machine gets `count` rails of a set, as the beginning of a sentence: "`COMMAND` makes
+    /// 4".
+    fn more(&self, set: &RailName, count: usize) -> Option<String> {
+        let _ = (set, count);
+        None
+    }
 }
 
 /// A rail that could be, and whether it can.
@@ -227,6 +253,12 @@ fn probe(driver: &dyn Driver, named: &[RailName]) -> Report {
     let look = || {
         let mut candidates = driver.probe()?;
         for name in named.iter().filter(|name| name.kind() == kind) {
+            if name.is_set() {
+                candidates.extend(driver.members(name));
+            }
+            if name.is_set() && !driver.takes_any(name) {
+                continue;
+            }
             if !candidates.iter().any(|one| one.rail == *name) {
                 candidates.extend(driver.named(name));
             }
@@ -274,6 +306,17 @@ fn unusable(rail: &RailName, reason: &str, remedy: &str) -> RailError {
         reason: reason.to_owned(),
         remedy: remedy.to_owned(),
     }
+}
+
+/// A set, where one rail is needed.
+fn one_needed(set: &RailName, others: &[Candidate]) -> RailError {
+    let members = others.iter().filter(|one| set.contains(&one.rail));
+    let members: Vec<&str> = members.map(|one| one.rail.as_str()).collect();
+    unusable(
+        set,
+        "it stands for several rails, and one is needed here",
+        &format!("name one of them: {}", members.join(", ")),
+    )
 }
 
 /// Describes a kind of rail.
@@ -330,6 +373,9 @@ impl Discovery {
                 reason.clone(),
                 format!("name a rail of another kind: {}", NAMED_KINDS.join(", ")),
             ),
+            Some((Outcome::Probed, others)) if others.iter().any(|one| name.contains(&one.rail)) => {
+                return Err(one_needed(name, others));
+            }
             Some((Outcome::Probed, others)) if !others.is_empty() => {
                 let mut names: Vec<&str> = others.iter().map(|one| one.rail.as_str()).collect();
                 names.sort_by_key(|other| distance(name.as_str(), other));
@@ -339,7 +385,11 @@ impl Discovery {
                     }
                     _ => format!("these are: {}", names.join(", ")),
                 };
-                ("this machine has no such rail".to_owned(), remedy)
+                let reason = match name.is_set() {
+                    true => "this machine has no rail that it stands for",
+                    false => "this machine has no such rail",
+                };
+                (reason.to_owned(), remedy)
             }
             _ => (
                 format!("this machine has no rail of kind `{}`", name.kind()),

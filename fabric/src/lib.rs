@@ -96,6 +96,7 @@ pub mod pcapng;
 pub mod poll;
 pub mod process;
 pub mod rail;
+pub mod rail_set;
 pub mod recorder;
 pub mod select;
 pub mod shown;
