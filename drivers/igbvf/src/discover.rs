@@ -91,6 +91,18 @@ impl Driver for IgbvfDriver {
             Err(error) => Candidate::rejected(name.clone(), error.reason(), error.fix()),
         })
     }
+
+    fn holder(&self, rail: &RailName) -> Option<String> {
+        Host::here().holder(bdf_of(rail).ok()?)
+    }
+
+    fn more(&self, set: &RailName, count: usize) -> Option<String> {
+        let is_wanted = |bdf: Bdf| {
+            let rail = format!("igbvf:{bdf}").parse();
+            rail.is_ok_and(|rail| set.contains(&rail))
+        };
+        Host::here().more_functions(DEVICES[0].0, &is_wanted, count)
+    }
 }
 
 #[cfg(test)]

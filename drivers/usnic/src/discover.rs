@@ -149,6 +149,39 @@ impl Driver for UsnicDriver {
             Err(error) => Candidate::rejected(name.clone(), error.reason(), error.fix()),
         })
     }
+
+    /// The functions of a model, which are seen at their sockets.
+    fn members(&self, set: &RailName) -> Vec<Candidate> {
+        let Ok(any) = Object::parse(set.object()) else {
+            return Vec::new();
+        };
+        let each = any.each().into_iter().filter(|_| any.is_any());
+        let named = each.filter_map(|object| Some((format!("usnic:{object}").parse().ok()?, object)));
+        named.map(|(name, object)| self.of_model(name, &object)).collect()
+    }
+
+    fn takes_any(&self, set: &RailName) -> bool {
+        Object::parse(set.object()).is_ok_and(|object| object.is_any())
+    }
+
+    fn holder(&self, rail: &RailName) -> Option<String> {
+        match Object::parse(rail.object()).ok()? {
+            Object::Pci(bdf) => Host::here().holder(bdf),
+            object => remedies::client(&object.socket()?),
+        }
+    }
+
+    fn more(&self, set: &RailName, count: usize) -> Option<String> {
+        match Object::parse(set.object()) {
+            Ok(Object::Model { folder, .. }) => Some(format!(
+                "`doorbell-lab model vic --dir {} --vfs {count}` has {count} functions",
+                remedies::quoted(&folder)
+            )),
+            _ => Some(format!(
+                "a usNIC policy of {count} in the server's management (CIMC, UCS Manager) makes as many"
+            )),
+        }
+    }
 }
 
 #[cfg(test)]

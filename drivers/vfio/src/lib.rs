@@ -23,6 +23,7 @@
 //! |---|---|
 //! | `bdf` | addresses of PCI functions |
 //! | `host`, `discover` | devices, their groups, physical and virtual functions, from sysfs |
+//! | `functions` | who has a function, and how a card gets more of them |
 //! | `preflight/`, `holder`, `memlock` | the steps of opening a device, and what prevents it |
 //! | `device` | the trait that both backends implement |
 //! | `kernel` | kernel VFIO |
@@ -64,6 +65,7 @@ mod event;
 #[cfg(test)]
 mod fake;
 mod faults;
+mod functions;
 mod holder;
 mod host;
 mod iova;

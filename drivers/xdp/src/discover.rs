@@ -8,6 +8,7 @@ use doorbell_inet::{Attached, Details, Interface, is_other_name, is_up, rails, r
 
 use crate::check::{Checked, check};
 use crate::config::XdpConfig;
+use crate::program_owner::of_program;
 use crate::rail::{capabilities, in_words};
 
 /// Finds xdp rails for [`discover`](doorbell_fabric::discover::discover): one candidate for each interface,
@@ -87,6 +88,13 @@ impl Driver for XdpDriver {
     /// Rails named by an address, its label, or an alternative name.
     fn named(&self, name: &RailName) -> Option<Candidate> {
         is_other_name(name).then(|| self.judge(name.clone()))
+    }
+
+    /// Any program on the interface is in the way, also another program's than doorbell's.
+    fn holder(&self, rail: &RailName) -> Option<String> {
+        let interface = Interface::find(rail, &self.config.interface_query()).ok()?;
+        let program = Details::of(interface.index).ok()?.program?;
+        Some(of_program(program.id).unwrap_or_else(|| format!("the XDP program number {}", program.id)))
     }
 }
 
