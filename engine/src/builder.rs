@@ -14,6 +14,7 @@ use doorbell_job::launcher::{self, LauncherHandle, lock};
 use doorbell_job::meet::spawn_child::Invited;
 use doorbell_job::meet::tcp::Remote;
 use doorbell_job::meet::{Key, Meeting};
+use doorbell_job::rails::sets::{Among, take_own};
 use doorbell_job::ranks::Directory;
 use doorbell_job::types::MOST_RANKS;
 use doorbell_job::wait::Hook;
@@ -272,11 +273,12 @@ pub(crate) fn build_through(
 fn build_spawned(
     invited: Invited,
     launcher: &mut (dyn Launcher + 'static),
-    config: Config,
+    mut config: Config,
     hook: Option<Hook>,
 ) -> Result<World, Error> {
     let (rank, before) = (invited.rank(), invited.before());
-    let prepared = prepare(&config, rank, invited.size(), Layer::Messages);
+    let own = take_own(&mut config, Among::Spawned);
+    let prepared = own.and_then(|()| prepare(&config, rank, invited.size(), Layer::Messages));
     let (rails, meeting, seat) = invited.meet(prepared)?;
     let limit = *config.job.timeout.get();
     let Meeting { key, ranks } = meeting;

@@ -75,6 +75,7 @@ pub use doorbell_job::launcher::launcher;
 #[cfg(fuzzing)]
 pub use doorbell_job::meet::fuzzing;
 pub use doorbell_job::meet::tcp::occupied;
+pub use doorbell_job::rails::sets::RailSets;
 pub use doorbell_job::rails::{Capture, capture_file, discover};
 pub use doorbell_job::spawn::Spawn;
 pub use doorbell_job::types::{Source, Status, Tag};

@@ -4,11 +4,13 @@
 use std::sync::Arc;
 
 use doorbell_fabric::discover::Candidate;
+use doorbell_fabric::name::RailName;
+use doorbell_fabric::rail::Rail as _;
 use doorbell_oob::{Connection, JobKey, Terms};
 use doorbell_sim::SimNet;
 
 use crate::binding;
-use crate::config::{Config, Origin};
+use crate::config::{self, Config, Origin};
 use crate::connect::{self, PeerPath, RailOwner};
 use crate::control;
 use crate::cores;
@@ -19,6 +21,7 @@ use crate::meet::pmi::{self, Met};
 use crate::meet::spawn_child::Invited;
 use crate::meet::tcp::{Life, RANKS, Remote};
 use crate::meet::{Key, Meeting, RankInfo, Root, meet};
+use crate::rails::sets::{Among, take_each, take_own};
 use crate::rails::{AnyRail, open_all};
 use crate::random;
 use crate::ranks::{Directory, Source};
@@ -116,9 +119,11 @@ pub fn join(
     layer: Layer,
     most: u32,
 ) -> Result<Joined, Error> {
+    let mut config = config;
     let limit = *config.job.timeout.get();
     let (rank, size) = place(&config)?;
-    let prepared = prepare(&config, rank, size, layer);
+    let own = take_own(&mut config, Among::of(launcher, rank, size));
+    let prepared = own.and_then(|()| prepare(&config, rank, size, layer));
     let exchange = launcher.filter(|launcher| launcher::passes_on(&**lock(launcher)));
     let (rails, key, directory) = match (size, exchange, config.job.root.get()) {
         (1, _, _) => {
@@ -183,8 +188,9 @@ pub fn join_over(
         });
     let mut remote = Remote::over(connection, limit);
     let rank = remote.rank();
-    let prepared = resolved.and_then(|(config, hook)| {
+    let prepared = resolved.and_then(|(mut config, hook)| {
         without_launcher(&config)?;
+        take_own(&mut config, Among::Alone)?;
         binding::check(&config)?;
         control::check(&config)?;
         let (rails, candidates) = open_all(&config)?;
@@ -298,7 +304,7 @@ fn info(
 /// # Errors
 /// A rail that cannot be used.
 pub fn open_for_all(size: u32, config: &Config) -> Result<Vec<Rails>, Error> {
-    (0..size).map(|_| open_all(config)).collect()
+    take_each(config, size)?.iter().map(open_all).collect()
 }
 
 /// Returns a clock that reads the machine's time.
@@ -348,12 +354,26 @@ pub fn all_in_process(
         .zip(&rails)
         .map(|(rank, (rails, _))| info(config, (rank, size), layer, rails))
         .collect::<Result<Vec<_>, _>>()?;
-    let joined = |(rank, rails)| Joined {
-        job: Job::new(config.clone(), rank, Directory::whole(table.clone())),
+    let joined = |(rank, rails): (u32, Rails)| Joined {
+        job: Job::new(
+            with_opened(config, &rails.0),
+            rank,
+            Directory::whole(table.clone()),
+        ),
         key,
         rails,
     };
     Ok(ranks.zip(rails).map(joined).collect())
+}
+
+/// The configuration of a rank of this process: with the rails that it has opened in the place of sets.
+fn with_opened(config: &Config, rails: &[AnyRail]) -> Config {
+    let mut own = config.clone();
+    if own.rails.list.get().0.iter().any(RailName::is_set) {
+        let opened = rails.iter().map(|rail| rail.name().clone());
+        own.rails.list.narrow(config::Rails(opened.collect()));
+    }
+    own
 }
 
 /// Whether the ranks of this host have fewer cores than threads that want to spin.

@@ -1,10 +1,11 @@
 //! Rails of every built-in kind behind one type, by static match. `find` discovers and opens them;
-//! `config::drivers` converts their settings.
+//! `config::drivers` converts their settings; `sets` takes this rank's rails of sets.
 
 mod capture;
 mod fault_rail;
 mod find;
 mod manage;
+pub mod sets;
 
 pub use capture::{Capture, capture_file};
 

@@ -74,6 +74,11 @@ impl<T> Setting<T> {
         self.origin = Origin::Launcher(launcher);
     }
 
+    /// Sets what the value stands for at this process; its origin stays.
+    pub(crate) fn narrow(&mut self, value: T) {
+        self.value = value;
+    }
+
     /// Returns where the value came from.
     pub fn origin(&self) -> &Origin {
         &self.origin

@@ -49,6 +49,7 @@ use std::time::{Duration, Instant};
 use doorbell_fabric::discover::Candidate;
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::map::process::Kept;
+use doorbell_fabric::name::RailName;
 use doorbell_fabric::rail::Rail as _;
 use doorbell_fabric::time::Time;
 
@@ -69,6 +70,7 @@ use crate::config::{Config, Rails};
 use crate::connect::{PeerPath, add_rails, connect};
 use crate::error::Error;
 use crate::meet::{Key, RankInfo};
+use crate::rails::sets::{Among, take_own};
 use crate::rails::{AnyRail, open_all};
 use crate::wait::turns::Clock;
 
@@ -92,7 +94,11 @@ struct Prepared {
 }
 
 /// Opens the rails that `config` names.
-fn prepare(config: Config) -> Result<Prepared, Error> {
+fn prepare(mut config: Config) -> Result<Prepared, Error> {
+    if config.rails.list.get().0.iter().any(RailName::is_set) {
+        let among = Among::of_member(&config)?;
+        take_own(&mut config, among)?;
+    }
     let (mut rails, _) = open_all(&config)?;
     // Discovery has an order of its own. The first one that is named is the first door, which is what members
     // of other hosts with a key know.

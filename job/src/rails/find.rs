@@ -100,35 +100,54 @@ impl Driver for PortalsDriver {
 /// assert!(found.kinds.iter().any(|report| report.kind == "shm"));
 /// ```
 pub fn discover(config: &Config) -> Discovery {
-    let shm = ShmDriver(shm_config(config));
-    let udp = UdpDriver {
-        config: udp_config(config),
-    };
-    let xdp = XdpDriver {
-        config: xdp_config(config),
-    };
-    let igbvf = IgbvfDriver {
-        config: igbvf_config(config),
-    };
-    let usnic = UsnicDriver {
-        config: usnic_config(config),
-    };
-    let verbs = VerbsDriver {
-        config: verbs_config(config),
-    };
-    doorbell_fabric::discover::discover(
-        &[
-            &shm,
-            &udp,
-            &xdp,
-            &igbvf,
-            &usnic,
-            &verbs,
+    let drivers = Drivers::of(config);
+    doorbell_fabric::discover::discover(&drivers.all(), &config.rails.list.get().0)
+}
+
+/// The drivers of this build, with the settings of a configuration.
+pub(super) struct Drivers {
+    shm: ShmDriver,
+    udp: UdpDriver,
+    xdp: XdpDriver,
+    igbvf: IgbvfDriver,
+    usnic: UsnicDriver,
+    verbs: VerbsDriver,
+}
+
+impl Drivers {
+    pub(super) fn of(config: &Config) -> Self {
+        Self {
+            shm: ShmDriver(shm_config(config)),
+            udp: UdpDriver {
+                config: udp_config(config),
+            },
+            xdp: XdpDriver {
+                config: xdp_config(config),
+            },
+            igbvf: IgbvfDriver {
+                config: igbvf_config(config),
+            },
+            usnic: UsnicDriver {
+                config: usnic_config(config),
+            },
+            verbs: VerbsDriver {
+                config: verbs_config(config),
+            },
+        }
+    }
+
+    pub(super) fn all(&self) -> [&dyn Driver; 8] {
+        [
+            &self.shm,
+            &self.udp,
+            &self.xdp,
+            &self.igbvf,
+            &self.usnic,
+            &self.verbs,
             &PortalsDriver,
             &SimDriver,
-        ],
-        &config.rails.list.get().0,
-    )
+        ]
+    }
 }
 
 /// Returns the udp rails that can be used, one for each interface, as [`discover`] lists them; nothing else
