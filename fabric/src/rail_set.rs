@@ -287,7 +287,8 @@ pub struct Wanted<'a> {
 /// that is named itself, or taken for an earlier set, is in no set.
 ///
 /// # Errors
-/// [`RailError::Unusable`] for the first set with fewer rails than there are ranks.
+/// [`RailError::Unusable`] for the first set with fewer rails than there are ranks, and where nothing would lead
+/// from one of them to another.
 pub fn shares(wanted: Wanted<'_>) -> Result<Vec<Vec<RailName>>, RailError> {
     let named = wanted.list.iter().filter(|name| !name.is_set());
     let mut taken: Vec<RailName> = named.chain(wanted.taken).cloned().collect();
@@ -311,7 +312,29 @@ pub fn shares(wanted: Wanted<'_>) -> Result<Vec<Vec<RailName>>, RailError> {
             taken.push(rail);
         }
     }
+    apart(wanted)?;
     Ok(each)
+}
+
+/// Refuses several ranks of a host with different interfaces of the kernel and nothing else: frames from one
+/// interface do not arrive at another one of the same host.
+fn apart(wanted: Wanted<'_>) -> Result<(), RailError> {
+    let is_apart = |name: &RailName| name.is_set() && matches!(name.kind(), "udp" | "xdp");
+    let Some(name) = wanted.list.first() else {
+        return Ok(());
+    };
+    let ranks = wanted.ranks.len() + wanted.taken.len() / wanted.list.len();
+    if ranks < 2 || !wanted.list.iter().all(is_apart) {
+        return Ok(());
+    }
+    Err(RailError::Unusable {
+        rail: name.to_string(),
+        reason: format!(
+            "each of the {ranks} ranks of this host takes another interface, and two interfaces of one host do \
+             not reach each other"
+        ),
+        remedy: "name a rail for ranks of one host beside it, as in `--rail shm`".to_owned(),
+    })
 }
 
 /// Returns the member of each rank, of which there are no more than members: the nearest pairs first.

@@ -398,6 +398,14 @@ impl Selection {
         })
     }
 
+    /// The same, where one rail has to lead to this peer and not all that are named: ranks have different rails
+    /// of a set, which lead to different peers.
+    #[must_use]
+    pub fn by_any(mut self) -> Self {
+        self.rails.iter_mut().for_each(|judged| judged.named = false);
+        self
+    }
+
     /// The chosen rails, best first, if there is one, and every named rail is among them or left over
     /// ([`Lost::NoneLeft`]).
     ///

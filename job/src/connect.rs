@@ -261,13 +261,17 @@ fn choose(
         },
         lower: own.rank < peer.rank,
     };
-    Ok(select(
+    let selection = select(
         &format!("rank {}", peer.rank),
         candidates,
         published,
         &config.rails.list.get().0,
         |rail, offer| reach(owner, own, peer, rail, offer),
-    ))
+    );
+    Ok(match *config.rails.of_sets.get() {
+        true => selection.by_any(),
+        false => selection,
+    })
 }
 
 /// Returns the pair that a rail was chosen for.

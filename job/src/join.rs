@@ -372,6 +372,7 @@ fn with_opened(config: &Config, rails: &[AnyRail]) -> Config {
     if own.rails.list.get().0.iter().any(RailName::is_set) {
         let opened = rails.iter().map(|rail| rail.name().clone());
         own.rails.list.narrow(config::Rails(opened.collect()));
+        own.rails.of_sets.narrow(true);
     }
     own
 }

@@ -6,23 +6,25 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use doorbell::Config;
+use doorbell::{Config, RailSets};
 use doorbell_bench::report::{printable, wrap};
 use doorbell_fabric::counters::{NO_RANK, Reader, Snapshot, find};
 use doorbell_fabric::discover::{Candidate, Discovery, Fact, Outcome, Verdict};
 use doorbell_fabric::error::Exit;
+use doorbell_fabric::rail_set::RailSet;
 use serde::Serialize;
 
 use crate::console;
 use crate::error::ToolError;
 use crate::ofi::found::Places;
 use crate::ofi::listing::Listing;
+use crate::run::rails::in_words;
 use crate::{exits, settings};
 
 /// Show the rails of this machine, and why each can or cannot be used
 #[derive(Debug, Args)]
 #[command(after_help = concat!(settings!(), exits!(), "\
-Examples:\n  doorbell info\n  doorbell info --config\n  doorbell info --json | jq '.kinds[].kind'"))]
+Examples:\n  doorbell info\n  doorbell info --config\n  DOORBELL_RAILS='udp:eth*' doorbell info\n  doorbell info --json | jq '.kinds[].kind'"))]
 pub struct InfoArgs {
     /// Print the result as JSON
     #[arg(long)]
@@ -39,6 +41,8 @@ struct Info<'a> {
     version: &'static str,
     #[serde(flatten)]
     found: &'a Discovery,
+    /// What each set of rails in rails.list stands for.
+    sets: &'a [RailSet],
     launcher: Launcher,
     libfabric: Listing,
 }
@@ -105,12 +109,14 @@ pub(crate) fn info(args: &InfoArgs) -> Result<ExitCode, ToolError> {
         (true, false) => settings(&config),
         (false, json) => {
             let found = with_pairs(doorbell::discover(&config), &running(), json);
+            let sets = RailSets::of(&config);
+            let sets = sets.as_ref().map_or(&[][..], RailSets::sets);
             let launcher = Launcher::of(&config);
             let libfabric = Listing::of(&Places::here());
             if json {
-                as_json(&found, launcher, libfabric)?
+                as_json(&found, sets, launcher, libfabric)?
             } else {
-                rails(&found, &launcher) + &libfabrics(&libfabric)
+                rails(&found, sets, &launcher) + &libfabrics(&libfabric)
             }
         }
     };
@@ -179,11 +185,17 @@ fn pairs_of(snapshot: &Snapshot, all: bool) -> Vec<(String, String)> {
     paths.filter_map(pair).collect()
 }
 
-fn as_json(found: &Discovery, launcher: Launcher, libfabric: Listing) -> Result<String, ToolError> {
+fn as_json(
+    found: &Discovery,
+    sets: &[RailSet],
+    launcher: Launcher,
+    libfabric: Listing,
+) -> Result<String, ToolError> {
     let info = Info {
         schema: "doorbell.info/1",
         version: env!("CARGO_PKG_VERSION"),
         found,
+        sets,
         launcher,
         libfabric,
     };
@@ -194,9 +206,9 @@ fn as_json(found: &Discovery, launcher: Launcher, libfabric: Listing) -> Result<
     Ok(text + "\n")
 }
 
-/// One line for each rail and for each kind without one, then one for each launcher, wrapped when a person
-/// reads it.
-fn rails(found: &Discovery, launcher: &Launcher) -> String {
+/// One line for each rail and for each kind without one, then one for each set of rails that is named and for
+/// each launcher, wrapped when a person reads it.
+fn rails(found: &Discovery, sets: &[RailSet], launcher: &Launcher) -> String {
     let width = console::known_width().unwrap_or(usize::MAX);
     let mut text = format!("doorbell {}\n\n", env!("CARGO_PKG_VERSION"));
     let line =
@@ -217,6 +229,19 @@ fn rails(found: &Discovery, launcher: &Launcher) -> String {
             let (verdict, why) = judged(candidate);
             line(&mut text, candidate.rail.as_str(), verdict, &why);
         }
+    }
+    if !sets.is_empty() {
+        text.push('\n');
+        line(
+            &mut text,
+            "set",
+            "rails",
+            "which, in the order of ranks whose cores are not known",
+        );
+    }
+    for set in sets {
+        let count = set.members.len().to_string();
+        line(&mut text, set.name.as_str(), &count, &in_words(set));
     }
     text.push('\n');
     line(&mut text, "launcher", "verdict", "why");
@@ -449,7 +474,7 @@ mod tests {
             }],
         };
         let launcher = Launcher::of(&Config::default());
-        let shown = rails(&none, &launcher);
+        let shown = rails(&none, &[], &launcher);
         assert!(shown.contains("this machine has no RDMA device"), "{shown}");
         assert!(!shown.contains("without being named"), "{shown}");
     }

@@ -229,6 +229,38 @@ fn of_rails_with_one_address_the_first_is_taken() {
 }
 
 #[test]
+fn interfaces_of_one_host_need_something_between_its_ranks() {
+    let member = |rail: &str| Member {
+        rail: name(rail),
+        node: None,
+    };
+    let set = RailSet {
+        name: name("udp:eth*"),
+        members: vec![member("udp:eth0"), member("udp:eth1")],
+        left_out: Vec::new(),
+        empty: None,
+    };
+    let of = |list: &[&str], ranks: usize| shared(list, std::slice::from_ref(&set), &[], &vec![None; ranks]);
+    assert_eq!(of(&["udp:eth*"], 1).unwrap(), ["udp:eth0"]);
+    assert_eq!(
+        of(&["udp:eth*", "shm"], 2).unwrap(),
+        ["udp:eth0 shm", "udp:eth1 shm"]
+    );
+    let error = of(&["udp:eth*"], 2).unwrap_err().to_string();
+    assert!(
+        error.contains("each of the 2 ranks of this host takes another interface")
+            && error.contains("--rail shm"),
+        "{error}"
+    );
+    assert!(
+        of(&["udp:eth*"], 3)
+            .unwrap_err()
+            .to_string()
+            .contains("2 of those")
+    );
+}
+
+#[test]
 fn too_few_are_refused_with_their_number_and_how_to_make_more() {
     let sets = [
         set("igbvf:*", Holders::Count),

@@ -130,7 +130,9 @@ settings! {
     /// The rails to the peers.
     rails: RailSection {
         list: Rails = Rails::default(), "DOORBELL_RAILS",
-            "Rails to use, by name; one that cannot be used is an error. Empty: chosen per peer.";
+            "Rails to use, by name; one that cannot be used is an error. A name with * stands for several, of which each rank of a host takes one. Empty: chosen per peer.";
+        of_sets: bool = false, "DOORBELL_RAILS_OF_SETS",
+            "Whether rails.list is this rank's part of sets: then not each of its rails has to lead to each peer, but one; `doorbell run` sets it.";
     }
     /// Which thread makes progress, on which core, and what an idle wait does.
     progress: Progress {

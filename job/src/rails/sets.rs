@@ -188,6 +188,7 @@ pub fn take_own(config: &mut Config, among: Among) -> Result<(), Error> {
     let node = (among == Among::Alone).then(|| sets.own_node()).flatten();
     let mut each = sets.shares(&vec![node; count], &[])?;
     config.rails.list.narrow(Rails(each.swap_remove(place)));
+    config.rails.of_sets.narrow(true);
     Ok(())
 }
 

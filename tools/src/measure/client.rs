@@ -30,7 +30,7 @@ pub(super) fn connect(asked: &Asked<'_>, to: &Endpoint, threads: Threads) -> Res
     alone("--connect")?;
     asked.check_captures(&[0])?;
     report_files::check(&asked.outputs())?;
-    check_rails(args)?;
+    check_rails(args, 1)?;
     let cores = cores(args, Side::Connects, &threads)?;
     let allowed = pin::allowed();
     bind_both(cores)?;

@@ -45,7 +45,7 @@ pub(super) fn serve(asked: &Asked<'_>, threads: Threads) -> Result<ExitCode, Too
             format!("`{flag}` belongs to the side that connects: its options rule, and it writes the report");
         return Err(ToolError::Usage(text));
     }
-    check_rails(args)?;
+    check_rails(args, 1)?;
     let cores = cores(args, Side::Serves, &threads)?;
     let loopback = || Endpoint::from(SocketAddr::from(([127, 0, 0, 1], PORT)));
     let bind = args.hosts.bind.clone().unwrap_or_else(loopback);
@@ -130,7 +130,9 @@ impl Offer {
         let found = doorbell::discover(&config);
         let offered = found.usable().filter(|one| match named[..] {
             [] => one.is_automatic(),
-            _ => named.contains(&one.rail),
+            _ => named
+                .iter()
+                .any(|name| *name == one.rail || name.contains(&one.rail)),
         });
         let rails: Vec<_> = offered.map(|one| one.rail.clone()).collect();
         Ok(Self {

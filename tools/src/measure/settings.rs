@@ -38,12 +38,15 @@ impl Threads {
     }
 }
 
-/// Refuses a named rail that cannot be used here.
-pub(crate) fn check_rails(args: &MeasureArgs) -> Result<(), ToolError> {
+/// Refuses a named rail that cannot be used here, and a set with fewer rails than this host has ranks.
+pub(crate) fn check_rails(args: &MeasureArgs, ranks: u32) -> Result<(), ToolError> {
     let config = builder(args, None).resolve()?;
     let found = doorbell::discover(&config);
-    for name in &config.rails.list.get().0 {
+    for name in config.rails.list.get().0.iter().filter(|name| !name.is_set()) {
         found.named(name)?;
+    }
+    if let Some(sets) = doorbell::RailSets::of(&config) {
+        sets.shares(&vec![None; ranks as usize], &[])?;
     }
     let sockets = config.rails.list.get().0.iter().any(|name| name.wire() == "udp");
     if args.pcap.is_some() && !sockets {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use doorbell::Config;
 use doorbell::config::ProgressCore;
 use doorbell_bench::pin;
 
@@ -28,7 +29,7 @@ pub(super) fn start(asked: &Asked<'_>, threads: Threads) -> Result<ExitCode, Too
     report_files::check(&asked.outputs())?;
     hosts::refuse_key(&args.hosts)?;
     // Before two processes find the same fault.
-    check_rails(args)?;
+    check_rails(args, PAIR)?;
     launch(&Launch {
         ranks: PAIR,
         cores: cores(args, &threads)?,
@@ -91,7 +92,9 @@ fn cores(args: &MeasureArgs, threads: &Threads) -> Result<Vec<Vec<usize>>, ToolE
         control_core: None,
         kept: None,
     };
-    match Placement::choose(&wanted, PAIR)?.ranks {
+    // The ranks take their rails of sets themselves, as they have them from the same command line.
+    let (ranks, _) = Placement::choose(&wanted, PAIR, &Config::from_environment)?.into_parts();
+    match ranks {
         // Two ranks on one core are better there than moved about.
         ranks if ranks.iter().all(Vec::is_empty) => Ok(allowed
             .iter()

@@ -37,6 +37,7 @@ control.transports, control.rails, control.routes, control.threads, control.wait
 docs/oob.md.\n\n", settings!(), exits!(), "\
 Examples:\n  doorbell run -n 2 -- ./hello\n  doorbell run -n 4 --rail shm --timeout 60 -- ./my-program --its-flag\n  \
 doorbell run -n 2 --cores-per-rank 2 --show-binding -- ./my-program\n  \
+doorbell run -n 2 --rail shm --rail 'igbvf:0000:01:10.*' -- ./my-program\n  \
 doorbell run -n 2 --bind none --no-prefix -- sh -c 'echo $DOORBELL_RANK of $DOORBELL_SIZE'\n  \
 doorbell run -n 4 --hosts node1:2,node2:2 --nic 10.0.0.0/8 --rail udp:eth0 --timeline -- ./my-program"))]
 pub struct RunArgs {
@@ -45,7 +46,9 @@ pub struct RunArgs {
     pub(crate) ranks: u32,
     /// A rail to use, without a substitute if it cannot be used; may be repeated up to 32 times; by default
     /// all rails that need not be named. One that this machine does not have is refused before a rank starts
-    /// (status 3); with --hosts, each host's ranks check theirs
+    /// (status 3); with --hosts, each host's ranks check theirs. A name with `*` is a set (`udp:eth*`,
+    /// `igbvf:0000:01:10.*`), of which each rank of a host takes one, the nearest to its cores first; fewer
+    /// than a host's ranks are refused before any rank starts on any host (status 3)
     #[arg(long = "rail", value_name = "RAIL", value_parser = rail)]
     pub(crate) rails: Vec<RailName>,
     /// End the job after this many seconds
@@ -61,8 +64,8 @@ pub struct RunArgs {
     /// it, each rank gets one, or with a progress thread two where there are enough
     #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole::<u32>(1..=1024))]
     pub(crate) cores_per_rank: Option<u32>,
-    /// Print the cores that each rank of this host gets, and its control plane if it has one; without a
-    /// program, start nothing
+    /// Print the cores that each rank of this host gets, its rails where sets of them are named, and its
+    /// control plane if it has one; without a program, start nothing
     #[arg(long, conflicts_with = "hosts")]
     pub(crate) show_binding: bool,
     /// With `--show-binding`: print it as JSON

@@ -23,6 +23,7 @@ use super::limits;
 use super::pmi_group::{GroupRequest, info};
 use super::pmi_groups::{FIRST, PmiGroups};
 use super::prefix::{Lines, Unfinished};
+use super::rails::RailShares;
 use super::rank::{Failure, Rank, STRANGE, STRANGE_TO_SPAWNED, Spec};
 use super::reaper::{JobProcesses, Reaper};
 use super::watch::{Children, Signals, wait};
@@ -58,6 +59,8 @@ struct Seat {
 struct RunningJob<'a> {
     launch: &'a Launch,
     seats: Vec<Seat>,
+    /// The rails of each rank, where they differ.
+    rails: Option<RailShares>,
     pmi_groups: PmiGroups,
     signals: Signals,
     children: Children,
@@ -104,8 +107,9 @@ impl Relay {
     }
 }
 
-/// Starts the ranks and looks after them until the last one has ended.
-pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
+/// Starts the ranks, each with its own `rails` where they differ, and looks after them until the last one has
+/// ended.
+pub(super) fn launch(launch: &Launch, rails: Option<RailShares>) -> Result<ExitCode, ToolError> {
     limits::raise_open_files();
     let signals = Signals::catch().map_err(|source| ToolError::System {
         what: "catch signals",
@@ -126,6 +130,7 @@ pub(super) fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
     let mut job = RunningJob {
         launch,
         seats: Vec::with_capacity(launch.ranks as usize),
+        rails,
         pmi_groups: PmiGroups::begin(&root[1..], launch.ranks),
         signals,
         children,
@@ -195,6 +200,7 @@ impl RunningJob<'_> {
         let columns = columns.map(|width| ("COLUMNS", width.to_string()));
         let variables = own.iter().chain(&columns).chain(&launch.variables);
         let variables = variables.map(|(name, value)| ((*name).to_owned(), OsString::from(value)));
+        let rails = self.rails.iter().flat_map(|rails| rails.variables(rank));
         let (inherits, line) = self.pmi_groups.line(FIRST, rank)?;
         self.sit(
             FIRST,
@@ -202,7 +208,7 @@ impl RunningJob<'_> {
                 rank,
                 program: &launch.program,
                 args: &launch.args,
-                variables: variables.chain(line).collect(),
+                variables: variables.chain(rails).chain(line).collect(),
                 without: &STRANGE,
                 cores: launch.cores.get(rank as usize).cloned().unwrap_or_default(),
                 folder: None,
@@ -236,7 +242,12 @@ impl RunningJob<'_> {
     fn start_group(&mut self, pmi_group: u32, program: &Program) -> Result<(), ToolError> {
         let launch = self.launch;
         let args: Vec<OsString> = program.args.iter().map(OsString::from).collect();
-        for number in self.pmi_groups.numbers(pmi_group) {
+        let numbers = self.pmi_groups.numbers(pmi_group);
+        if let Some(rails) = &mut self.rails {
+            rails.choose(numbers.start, &vec![None; numbers.len()])?;
+        }
+        for number in numbers {
+            let rails = self.rails.iter().flat_map(|rails| rails.variables(number));
             let (inherits, line) = self.pmi_groups.line(pmi_group, number)?;
             let root = ("DOORBELL_ROOT".to_owned(), OsString::from(&self.root));
             let variables = launch.variables.iter();
@@ -245,7 +256,7 @@ impl RunningJob<'_> {
                 rank: number,
                 program: &OsString::from(&program.name),
                 args: &args,
-                variables: variables.chain([root]).chain(line).collect(),
+                variables: variables.chain(rails).chain([root]).chain(line).collect(),
                 without: &STRANGE_TO_SPAWNED,
                 cores: Vec::new(),
                 folder: info(program, "wdir").map(PathBuf::from),
@@ -330,6 +341,9 @@ impl RunningJob<'_> {
     fn ended(&mut self, index: usize, failure: Option<Failure>) {
         let Seat { rank, pmi_group, .. } = &self.seats[index];
         let (number, pmi_group) = (rank.number, *pmi_group);
+        if let Some(rails) = &mut self.rails {
+            rails.release(number);
+        }
         // Requests that it sent before its end are still to be read.
         self.pmi_groups.receive(pmi_group, number);
         self.grant();

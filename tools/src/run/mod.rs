@@ -25,6 +25,7 @@ pub(crate) mod placement;
 mod pmi_group;
 mod pmi_groups;
 mod prefix;
+pub(crate) mod rails;
 mod rank;
 pub(crate) mod reaper;
 mod stopped;
@@ -90,7 +91,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, ToolError> {
     let placement = match args.hosts {
         // Each host's daemon chooses the cores of its ranks.
         Some(_) => None,
-        None => Some(Placement::choose(&wanted, args.ranks)?),
+        None => Some(Placement::choose(&wanted, args.ranks, &Config::from_environment)?),
     };
     if let Some(placement) = placement.as_ref().filter(|_| args.show_binding) {
         let text = placement.show(args.json)?;
@@ -101,11 +102,11 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, ToolError> {
         }
     }
     let program = args.program.clone().unwrap_or_default();
-    let rails: Vec<&str> = args.rails.iter().map(|rail| rail.as_str()).collect();
-    let rails = (!rails.is_empty()).then(|| ("DOORBELL_RAILS", rails.join(",")));
+    let rails = (!args.rails.is_empty()).then(|| (rails::VARIABLE, rails::written(&args.rails)));
+    let (cores, shares) = placement.map(Placement::into_parts).unwrap_or_default();
     let launch = Launch {
         ranks: args.ranks,
-        cores: placement.map(|placement| placement.ranks).unwrap_or_default(),
+        cores,
         variables: rails.into_iter().collect(),
         program,
         args: args.args.clone(),
@@ -118,22 +119,22 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, ToolError> {
     };
     match &args.hosts {
         Some(list) => hosts::launch(&launch, list, args, wanted),
-        None => job::launch(&launch),
+        None => job::launch(&launch, shares),
     }
 }
 
 /// Refuses rails that this machine does not have. Those that are there and cannot be used are left to the
 /// ranks, which may have other rights than the launcher.
 fn refuse_missing(rails: &[RailName]) -> Result<(), ToolError> {
-    // Every machine has `shm`.
-    if rails.iter().all(|rail| rail.as_str() == "shm") {
+    // Every machine has `shm`; what a set stands for is looked up with the ranks' cores.
+    if rails.iter().all(|rail| rail.as_str() == "shm" || rail.is_set()) {
         return Ok(());
     }
     let mut config = Config::from_environment()?;
-    let names: Vec<&str> = rails.iter().map(RailName::as_str).collect();
-    config.set_by("--rail", "rails.list", &names.join(","))?;
+    config.set_by("--rail", "rails.list", &rails::written(rails))?;
     let found = doorbell::discover(&config);
-    for rail in rails.iter().filter(|rail| found.is_missing(rail)) {
+    let rails = rails.iter().filter(|rail| !rail.is_set());
+    for rail in rails.filter(|rail| found.is_missing(rail)) {
         found.named(rail)?;
     }
     Ok(())
@@ -141,7 +142,7 @@ fn refuse_missing(rails: &[RailName]) -> Result<(), ToolError> {
 
 /// Launches the job of another command.
 pub fn launch(launch: &Launch) -> Result<ExitCode, ToolError> {
-    job::launch(launch)
+    job::launch(launch, None)
 }
 
 /// Whether processes can be bound to cores, where binding is optional: a failure is reported once.

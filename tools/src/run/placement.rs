@@ -9,7 +9,8 @@
 //! | `--bind core` | one core | cores are shared |
 //! | `--bind none` | no binding | |
 //!
-//! The order of cores is `doorbell_fabric::cores`': the node of the named rail's device first.
+//! The order of cores is `doorbell_fabric::cores`': the node of the named rail's device first. Where the job
+//! names sets of rails (`doorbell_fabric::rail_set`), each rank then gets those that are nearest to its cores.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -20,11 +21,13 @@ use doorbell_bench::pin;
 use doorbell_fabric::cores::topology::node_of_rail;
 use doorbell_fabric::cores::{CoreSet, Topology};
 use doorbell_fabric::name::RailName;
+use doorbell_fabric::rail_set::RailSet;
 use serde::{Deserialize, Serialize};
 
 use super::args::{Bind, RunArgs};
 use super::can_bind;
 use super::control_plane::{ControlCore, ControlPlane};
+use super::rails::{RailShares, in_words, written};
 use crate::error::ToolError;
 
 /// What a command line and the settings request for the cores of ranks.
@@ -68,6 +71,11 @@ impl Wanted {
         }
     }
 
+    /// Whether sets of rails are named.
+    pub(crate) fn has_sets(&self) -> bool {
+        self.rails.iter().any(RailName::is_set)
+    }
+
     /// Returns how many cores the threads of a rank want.
     fn threads(&self) -> usize {
         let spins = self.control_core == Some(ControlCore::Left);
@@ -105,27 +113,47 @@ pub(crate) struct Placement {
     control: Option<ControlPlane>,
     control_core: Option<ControlCore>,
     /// The cores of each rank; none for ranks that are not bound.
-    pub(crate) ranks: Vec<Vec<usize>>,
+    ranks: Vec<Vec<usize>>,
+    /// The rails of each rank, where the job names sets.
+    rails: Option<RailShares>,
 }
 
 impl Placement {
-    /// Chooses the cores of `ranks` ranks.
+    /// Chooses the cores of `ranks` ranks, and their rails of sets, which are looked up with `settings`.
     ///
     /// # Errors
-    /// Fewer cores than were requested; a system that binds nothing, where binding was requested.
-    pub(crate) fn choose(wanted: &Wanted, ranks: u32) -> Result<Self, ToolError> {
+    /// Fewer cores than were requested; a system that binds nothing, where binding was requested; a set with
+    /// fewer rails than ranks.
+    pub(crate) fn choose(
+        wanted: &Wanted,
+        ranks: u32,
+        settings: &dyn Fn() -> Result<Config, doorbell::Error>,
+    ) -> Result<Self, ToolError> {
+        let mut rails = RailShares::look(&wanted.rails, settings)?;
         let on = |rail: &RailName| Some((rail.clone(), node_of_rail(Path::new("/"), rail)?));
         let near = wanted.rails.iter().find_map(on);
+        let near = near.or_else(|| rails.as_ref().and_then(RailShares::near));
         let topology = wanted.topology();
         let node = near.as_ref().map(|(_, node)| *node);
+        let cores = cores(&topology, wanted, ranks as usize, node)?;
+        if let Some(rails) = &mut rails {
+            let node = |cores: &Vec<usize>| Some(topology.core(*cores.first()?)?.node);
+            rails.choose(0, &cores.iter().map(node).collect::<Vec<_>>())?;
+        }
         Ok(Self {
-            ranks: cores(&topology, wanted, ranks as usize, node)?,
+            ranks: cores,
+            rails,
             topology,
             near,
             dedicated: wanted.dedicated,
             control: wanted.control.clone(),
             control_core: wanted.control_core.clone(),
         })
+    }
+
+    /// Returns the cores of each rank, and their rails.
+    pub(crate) fn into_parts(self) -> (Vec<Vec<usize>>, Option<RailShares>) {
+        (self.ranks, self.rails)
     }
 }
 
@@ -221,6 +249,8 @@ struct Report {
     near: Option<Near>,
     /// The control plane of the ranks, if they have one.
     control: Option<ControlPlane>,
+    /// What each set of rails that is named stands for.
+    sets: Vec<RailSet>,
     ranks: Vec<RankRow>,
 }
 
@@ -248,6 +278,8 @@ struct RankRow {
     isolated: CoreSet,
     /// Whether two of them are hardware threads of one core.
     shares_whole_core: bool,
+    /// Its rails, where ranks have different ones.
+    rails: Vec<RailName>,
 }
 
 impl Placement {
@@ -278,6 +310,10 @@ impl Placement {
                 node: *node,
             }),
             control: self.control.clone(),
+            sets: self
+                .rails
+                .as_ref()
+                .map_or_else(Vec::new, |rails| rails.sets().to_vec()),
             ranks: (0..)
                 .zip(&self.ranks)
                 .map(|(rank, cores)| self.row(rank, cores))
@@ -319,6 +355,10 @@ impl Placement {
                 .map(|core| core.number)
                 .collect(),
             shares_whole_core: own.whole_cores() < cores.len(),
+            rails: self
+                .rails
+                .as_ref()
+                .map_or_else(Vec::new, |rails| rails.of(rank).to_vec()),
             cores: cores.to_vec(),
         }
     }
@@ -344,6 +384,9 @@ fn table(report: &Report) -> String {
     }
     if let Some(control) = &report.control {
         let _ = writeln!(text, "{control}");
+    }
+    for set in &report.sets {
+        let _ = writeln!(text, "{} stands for {}", set.name, in_words(set));
     }
     // The column of the control plane's threads is there where they spin.
     let spins = report.ranks.iter().any(|row| row.control.is_some());
@@ -376,9 +419,13 @@ fn table(report: &Report) -> String {
             true => String::new(),
             false => format!(" (isolated: {})", row.isolated),
         };
+        let rails = match row.rails.is_empty() {
+            true => String::new(),
+            false => format!("  rails: {}", written(&row.rails)),
+        };
         let _ = writeln!(
             text,
-            "{:>5} {:>5} {:>9}{} {:>8} {:>6}  {cores}{isolated}",
+            "{:>5} {:>5} {:>9}{} {:>8} {:>6}  {cores}{isolated}{rails}",
             row.rank,
             text_of(row.own),
             text_of(row.progress),
@@ -497,6 +544,7 @@ mod tests {
             control: None,
             control_core: None,
             ranks: vec![vec![0, 1], vec![2, 3], vec![]],
+            rails: None,
         };
         assert_eq!(
             placement.show(false).unwrap(),
@@ -519,6 +567,7 @@ mod tests {
             control: ControlPlane::of(&config),
             control_core: ControlCore::of(&config),
             ranks: vec![vec![0, 1], vec![2, 3]],
+            rails: None,
         };
         assert_eq!(
             placement.show(false).unwrap(),
@@ -540,6 +589,7 @@ mod tests {
             control: ControlPlane::of(&config),
             control_core: ControlCore::of(&config),
             ranks: vec![vec![0, 1], vec![]],
+            rails: None,
         };
         let text = include_str!("../../../bench/schema/binding-1.schema.json");
         let rules = jsonschema::validator_for(&serde_json::from_str(text).unwrap()).unwrap();

@@ -34,6 +34,7 @@ use super::wakeup::{Mailbox, Wakeup};
 use crate::error::ToolError;
 use crate::run::exit_policy::GRACE;
 use crate::run::limits;
+use crate::run::placement::Placement;
 use crate::run::pmi_groups::FIRST;
 use crate::run::watch::{Children, Signals, wait};
 
@@ -60,6 +61,8 @@ struct Daemon {
     incoming: Mailbox<Incoming>,
     events: Inbox<Event>,
     shells: Vec<Shell>,
+    /// What was chosen for the ranks before they are started.
+    placement: Option<Placement>,
     node: Option<Node>,
     fence: Option<(u32, Completion<Gathered>)>,
     /// The credit for output: without it, no more is read from the ranks.
@@ -158,6 +161,7 @@ impl Daemon {
             wakeup,
             incoming,
             shells,
+            placement: None,
             node: None,
             fence: None,
             credit,
@@ -298,9 +302,15 @@ impl Daemon {
 
     fn carry_out(&mut self, command: DaemonCommand) {
         match command {
+            DaemonCommand::Check(plan) => {
+                let placed = Node::place(&plan, self.birth.rank as usize - 1);
+                let placed = placed.map(|placement| self.placement = Some(placement));
+                let refused = |error: ToolError| (error.exit().number(), error.to_string());
+                self.report(&DaemonReport::Checked(placed.map_err(refused)));
+            }
             DaemonCommand::Start(plan) => {
                 let began = Instant::now();
-                match Node::start(&plan, self.birth.rank as usize - 1) {
+                match Node::start(&plan, self.birth.rank as usize - 1, self.placement.take()) {
                     Ok(mut node) => {
                         if let Some(to) = node.take_input()
                             && let Err(why) = self.feed(to)
@@ -313,7 +323,7 @@ impl Daemon {
                         self.node = Some(node);
                         self.report(&DaemonReport::Started(began.elapsed().as_micros() as u64));
                     }
-                    Err(error) => self.fail(Exit::System.number(), &error.to_string()),
+                    Err(error) => self.fail(error.exit().number(), &error.to_string()),
                 }
             }
             DaemonCommand::StartGroup(plan) => {

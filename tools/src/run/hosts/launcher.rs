@@ -56,6 +56,8 @@ pub(super) enum Incoming {
 struct HostState {
     host: Host,
     is_here: bool,
+    /// Whether it has cores and rails for its ranks.
+    is_checked: bool,
     is_started: bool,
     /// Number of ranks that have not ended.
     alive: u32,
@@ -171,6 +173,7 @@ impl<'a> Launcher<'a> {
                     alive: host.ranks,
                     host,
                     is_here: false,
+                    is_checked: false,
                     is_started: false,
                     is_done: false,
                     is_lost: false,
@@ -292,9 +295,27 @@ impl<'a> Launcher<'a> {
             Ok(DaemonReport::Here(_)) => {
                 seen.is_here = true;
                 self.timeline.mark(rank, timeline::Mark::Here);
-                if self.hosts.iter().all(|seen| seen.is_here) && self.start_by.take().is_some() {
+                if self.hosts.iter().all(|seen| seen.is_here) && self.start_by.is_some() {
+                    self.check_or_start();
+                }
+            }
+            Ok(DaemonReport::Checked(Ok(()))) => {
+                seen.is_checked = true;
+                if self.hosts.iter().all(|seen| seen.is_checked) && self.start_by.take().is_some() {
                     self.start();
                 }
+            }
+            Ok(DaemonReport::Checked(Err((code, how)))) => {
+                // Nothing has been started on any host.
+                self.start_by = None;
+                self.hosts.iter_mut().for_each(|seen| seen.is_done = true);
+                let how = format!("{how} (host {name})");
+                let failure = Failure {
+                    code: code.max(1),
+                    how,
+                };
+                let actions = self.policy.condemn(Instant::now(), failure, self.left());
+                self.carry_out(actions);
             }
             Ok(DaemonReport::Started(_)) => {
                 seen.is_started = true;
@@ -366,11 +387,22 @@ impl<'a> Launcher<'a> {
         }
     }
 
-    /// Starts the ranks, once all daemons are ready.
-    fn start(&mut self) {
+    /// All daemons are ready: starts the ranks, or has each host checked first where it may have too few
+    /// rails, so that no rank is started in vain.
+    fn check_or_start(&mut self) {
+        if self.options.cores.has_sets() {
+            self.broadcast(&DaemonCommand::Check(Box::new(self.plan())));
+        } else {
+            self.start_by = None;
+            self.start();
+        }
+    }
+
+    /// Returns what each daemon needs to start its ranks.
+    fn plan(&self) -> Plan {
         use std::os::unix::ffi::OsStrExt as _;
         let hosts: Vec<Host> = self.hosts.iter().map(|seen| seen.host.clone()).collect();
-        let plan = Plan {
+        Plan {
             size: self.launch.ranks,
             hosts: Plan::of(&hosts),
             blocks: blocks(&hosts),
@@ -386,8 +418,12 @@ impl<'a> Launcher<'a> {
             folder: self.options.folder.clone(),
             cores: self.options.cores.clone(),
             has_input: input::is_there(),
-        };
-        self.broadcast(&DaemonCommand::Start(Box::new(plan)));
+        }
+    }
+
+    /// Starts the ranks.
+    fn start(&mut self) {
+        self.broadcast(&DaemonCommand::Start(Box::new(self.plan())));
         self.timeline.all_here();
         if input::is_there()
             && let Err(error) = self.feed()
@@ -592,10 +628,11 @@ impl<'a> Launcher<'a> {
         let actions = self.policy.tick(now, self.left());
         self.carry_out(actions);
         if self.start_by.is_some_and(|at| now >= at) {
+            let is_here = self.hosts.iter().all(|seen| seen.is_here);
             let missing: Vec<String> = self
                 .hosts
                 .iter()
-                .filter(|seen| !seen.is_here)
+                .filter(|seen| !seen.is_here || (is_here && !seen.is_checked))
                 .map(|seen| seen.host.name.clone())
                 .collect();
             let troubles: Vec<String> = self.oob.troubles().iter().map(ToString::to_string).collect();

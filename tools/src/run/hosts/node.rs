@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::process::{ChildStdin, Stdio};
 
+use doorbell::Config;
 use doorbell::oob::launch::Program;
 use rustix::process::{Pid, Signal};
 
@@ -16,6 +17,7 @@ use crate::error::ToolError;
 use crate::run::placement::Placement;
 use crate::run::pmi_group::{GroupRequest, PmiGroup, Trial};
 use crate::run::pmi_groups::FIRST;
+use crate::run::rails::RailShares;
 use crate::run::rank::{Failure, Rank, STRANGE_TO_SPAWNED, Spec};
 use crate::run::reaper::{JobProcesses, Reaper};
 use crate::run::{exit_policy, limits};
@@ -57,6 +59,8 @@ pub(super) enum PollTarget {
 #[derive(Debug)]
 pub(super) struct Node {
     seats: Vec<Seat>,
+    /// The rails of each rank here, where they differ.
+    rails: Option<RailShares>,
     pmi_groups: BTreeMap<u32, PmiGroup>,
     /// The variables of the launcher that all ranks get, and their working directory.
     variables: Vec<(String, OsString)>,
@@ -72,8 +76,25 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Starts the ranks of host `at`. If one cannot be started, the others are ended.
-    pub(super) fn start(plan: &Plan, at: usize) -> Result<Self, ToolError> {
+    /// Chooses the cores of the ranks of host `at`, and their rails of sets, by the settings that they will
+    /// have.
+    ///
+    /// # Errors
+    /// Too few of either.
+    pub(super) fn place(plan: &Plan, at: usize) -> Result<Placement, ToolError> {
+        let (_, count) = plan.hosts.get(at).copied().unwrap_or_default();
+        let settings = || {
+            let variables = plan.variables.iter();
+            let variables =
+                variables.map(|(name, value)| (OsString::from(name), OsString::from_vec(value.clone())));
+            Config::from_variables(variables, None)
+        };
+        Placement::choose(&plan.cores, count, &settings)
+    }
+
+    /// Starts the ranks of host `at` where `placement` has them. If one cannot be started, the others are
+    /// ended.
+    pub(super) fn start(plan: &Plan, at: usize, placement: Option<Placement>) -> Result<Self, ToolError> {
         let system = |what| move |source| ToolError::System { what, source };
         let (first, count) = plan.hosts.get(at).copied().unwrap_or_default();
         let folder = PathBuf::from(OsString::from_vec(plan.folder.clone()));
@@ -84,12 +105,17 @@ impl Node {
             )));
         }
         // Refused before anything is started.
-        let mut cores = Placement::choose(&plan.cores, count)?.ranks;
+        let placement = placement.map_or_else(|| Self::place(plan, at), Ok)?;
+        let (mut cores, mut rails) = placement.into_parts();
+        if let Some(rails) = &mut rails {
+            rails.numbered_from(first);
+        }
         let root = crate::run::job::root_name().map_err(system("make a random name"))?;
         let reaper =
             Reaper::start(&root).map_err(system("start the process that ends what ranks leave behind"))?;
         let mut node = Self {
             seats: Vec::with_capacity(count as usize),
+            rails,
             pmi_groups: BTreeMap::from([(
                 FIRST,
                 PmiGroup::of_job(&plan.name, plan.size, first..first + count, &plan.blocks),
@@ -115,6 +141,9 @@ impl Node {
             };
             let started = node.sit(FIRST, first + nth, (&program, &args), None, |spec| {
                 (spec.cores, spec.stdin) = (std::mem::take(&mut cores[nth as usize]), stdin);
+                let local = [("MPI_LOCALRANKID", nth), ("MPI_LOCALNRANKS", count)];
+                let local = local.map(|(name, number)| (name.to_owned(), number.to_string().into()));
+                spec.variables.extend(local);
             });
             if let Err(error) = started {
                 node.give_up();
@@ -145,6 +174,14 @@ impl Node {
             }
         };
         self.pmi_groups.insert(group_plan.pmi_group, pmi_group);
+        if let Some(rails) = &mut self.rails
+            && let Err(error) = rails.choose(numbers.start, &vec![None; numbers.len()])
+        {
+            self.end_group(group_plan.pmi_group);
+            self.events
+                .extend(numbers.map(|number| NodeEvent::Ended(number, None)));
+            return Err(error.to_string());
+        }
         let program = OsString::from(&group_plan.program);
         let args: Vec<OsString> = group_plan.args.iter().map(OsString::from).collect();
         let folder = group_plan.folder.as_ref().map(PathBuf::from);
@@ -188,11 +225,13 @@ impl Node {
         let (inherits, line) = line.map_err(failed)?;
         // By this the reaper finds what ranks have started.
         let root = ("DOORBELL_ROOT".to_owned(), OsString::from(&self.root));
+        let rails = self.rails.iter().flat_map(|rails| rails.variables(number));
+        let variables = self.variables.iter().cloned().chain(rails);
         let mut spec = Spec {
             rank: number,
             program,
             args,
-            variables: self.variables.iter().cloned().chain([root]).chain(line).collect(),
+            variables: variables.chain([root]).chain(line).collect(),
             without: &STRANGE_TO_SPAWNED,
             cores: Vec::new(),
             folder: Some(folder.unwrap_or_else(|| self.folder.clone())),
@@ -350,6 +389,9 @@ impl Node {
             return Ok(());
         }
         let (number, pmi_group) = (seat.rank.number, seat.pmi_group);
+        if let Some(rails) = &mut self.rails {
+            rails.release(number);
+        }
         // Its last messages are still to be read.
         self.receive(pmi_group, number);
         let group_of = self.pmi_groups.get(&pmi_group);

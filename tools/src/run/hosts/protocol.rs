@@ -124,6 +124,8 @@ impl SpawnRequest {
 /// Commands of the launcher to a daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) enum DaemonCommand {
+    /// Choose cores and rails for the ranks of the job on this host, and report whether there are enough.
+    Check(Box<Plan>),
     /// Start the ranks of the job on this host.
     Start(Box<Plan>),
     /// Start the ranks of a spawned group on this host.
@@ -147,6 +149,8 @@ pub(super) enum DaemonCommand {
 pub(super) enum DaemonReport {
     /// The daemon is ready, this many microseconds after its process began.
     Here(u64),
+    /// Whether cores and rails are enough for the ranks of the host: exit status and reason where not.
+    Checked(Result<(), (u8, String)>),
     /// All ranks of the host are started, which took this many microseconds.
     Started(u64),
     /// A rank has ended.
@@ -266,6 +270,7 @@ mod tests {
         };
         for news in [
             DaemonReport::Here(5),
+            DaemonReport::Checked(Err((3, "too few".to_owned()))),
             DaemonReport::ended(1, Some(failure)),
             DaemonReport::ended(2, None),
             DaemonReport::Met(1),
