@@ -154,24 +154,6 @@ fn listener(path: &Path, kind: SocketType) -> Result<Option<u32>, Errno> {
     Ok(u32::try_from(peer.pid()).ok().filter(|process| *process != 0))
 }
 
-/// Describes who has a modelled function, which takes one client at a time, by the connections to its socket
-/// (proc_net(5)); `None` where there is none in this network namespace, or the model was started with another
-/// path of it.
-pub(crate) fn client(socket: &Path) -> Option<String> {
-    /// `SS_CONNECTED`.
-    const CONNECTED: &str = "03";
-    let table = std::fs::read_to_string("/proc/net/unix").ok()?;
-    let is_of = |line: &&str| {
-        let mut words = line.split_whitespace();
-        let (state, path) = (words.nth(5), words.nth(1));
-        state == Some(CONNECTED) && path.is_some_and(|path| Path::new(path) == socket)
-    };
-    table
-        .lines()
-        .any(|line| is_of(&line))
-        .then(|| "another process".to_owned())
-}
-
 /// A path as a shell takes it.
 pub(crate) fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
@@ -235,21 +217,6 @@ mod tests {
             with(Some("x.sock")),
             "doorbell agent usnic --pf model/D/pf --socket x.sock"
         );
-    }
-
-    #[test]
-    fn a_function_has_a_client_while_one_is_connected() {
-        let base = tempfile::tempdir().unwrap();
-        let path = base.path().join("vf0.sock");
-        assert_eq!(client(&path), None);
-        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        assert_eq!(client(&path), None);
-        let own = std::os::unix::net::UnixStream::connect(&path).unwrap();
-        let other = listener.accept().unwrap();
-        assert!(client(&path).is_some());
-        assert_eq!(client(&base.path().join("vf1.sock")), None);
-        drop((own, other));
-        assert_eq!(client(&path), None);
     }
 
     #[test]
