@@ -203,7 +203,7 @@ impl RailSet {
     ) -> RailError {
         let (reason, remedy) = match &self.empty {
             Some((reason, remedy)) => (reason.clone(), remedy.clone()),
-            None => (self.lack(free, ranks), self.remedy(ranks, more)),
+            None => (self.lack(free, ranks), self.remedy(free.len(), ranks, more)),
         };
         RailError::Unusable {
             rail: self.name.to_string(),
@@ -214,7 +214,7 @@ impl RailSet {
 
     fn lack(&self, free: &[&Member], ranks: usize) -> String {
         let who = match ranks {
-            1 => "the rank of this host takes one".to_owned(),
+            1 => "a rank takes one".to_owned(),
             ranks => format!("each of the {ranks} ranks of this host takes one"),
         };
         let names: Vec<&str> = free.iter().map(|member| member.rail.as_str()).collect();
@@ -222,11 +222,19 @@ impl RailSet {
             true => String::new(),
             false => format!(" ({})", few(&names)),
         };
-        let is = if names.len() == 1 { "is" } else { "are" };
-        let mut text = format!(
-            "{who}, and {} of those that it stands for {is} free{list}",
-            names.len()
-        );
+        let count = match names.len() {
+            0 => "none of those that it stands for is free".to_owned(),
+            1 => "1 of those that it stands for is free".to_owned(),
+            count => format!("{count} of those that it stands for are free"),
+        };
+        let mut text = format!("{who}, and {count}{list}");
+        match self.members.len() - free.len() {
+            0 => {}
+            1 => text.push_str("; 1 is named itself, or another rank has it"),
+            others => text.push_str(&format!(
+                "; {others} are named themselves, or other ranks have them"
+            )),
+        }
         for out in self.left_out.iter().take(LISTED_MOST) {
             text.push_str(&format!("; {} is left out: {}", out.rail, out.reason));
         }
@@ -239,12 +247,13 @@ impl RailSet {
         text
     }
 
-    fn remedy(&self, ranks: usize, more: &dyn Fn(&RailName, usize) -> Option<String>) -> String {
+    fn remedy(&self, free: usize, ranks: usize, more: &dyn Fn(&RailName, usize) -> Option<String>) -> String {
         let fewer =
             "start fewer ranks on each host, or name a set of more rails (`doorbell info` lists them)";
         // Where there are as many, the reasons against those that are left out have the next step.
-        let is_short = self.members.len() + self.left_out.len() < ranks;
-        match is_short.then(|| more(&self.name, ranks)).flatten() {
+        let is_short = free + self.left_out.len() < ranks;
+        let wanted = ranks + self.members.len() - free;
+        match is_short.then(|| more(&self.name, wanted)).flatten() {
             Some(more) => format!("{more}; or {fewer}"),
             None => fewer.to_owned(),
         }

@@ -6,6 +6,7 @@
 //!   Lab::switched  a: v0 10.77.0.1 ── r0 ─ switch ─ r1 ── b: v0 10.77.0.2   its loss is beyond the kernels
 //!   Lab::routed    a: v0 10.77.1.1, fd77:1::1 ── router ── narrow ────── b: v0 10.77.2.1, fd77:2::1
 //!   Lab::four      a, b, c, d: v0 10.77.0.1 to .4, all on one switch
+//!   Lab::multihomed  a: v0 10.77.0.1, v1 10.77.1.1 ── router ── b: v0 10.77.0.2, v1 10.77.1.2
 //!   Lab::chain     a: v0 10.77.1.1 ── 10.77.1.2 v1 b v0 fd77:2::1 ── fd77:2::2 v1 c v0 10.77.3.1
 //!                  c: v0 10.77.3.1 ── 10.77.3.2 v1 d
 //! ```
@@ -123,6 +124,41 @@ impl Lab {
             lab.address(host, INTERFACE, &[format!("10.77.0.{}/24", host + 1)]);
         }
         (0..4).for_each(|host| lab.wait_until_up(host, INTERFACE));
+        Some(lab)
+    }
+
+    /// Two hosts with two interfaces each, in a network each; a router connects the networks, and each host
+    /// routes by the source address, so that every interface reaches every one of the other host.
+    pub fn multihomed(test: &str, mtu: usize) -> Option<Self> {
+        let lab = Self::hosts(test, 3, false)?;
+        let router = lab.name(2);
+        for net in 0..2 {
+            lab.must(&format!("-n {router} link add s{net} type bridge"));
+            lab.address(2, &format!("s{net}"), &[format!("10.77.{net}.254/24")]);
+        }
+        for (host, net) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let (name, address) = (lab.name(host), format!("10.77.{net}.{}", host + 1));
+            let port = format!("p{host}{net}");
+            lab.must(&format!(
+                "link add v{net} netns {name} mtu {mtu} type veth peer name {port} netns {router} mtu {mtu}"
+            ));
+            lab.must(&format!("-n {router} link set {port} master s{net} up"));
+            lab.address(host, &format!("v{net}"), &[format!("{address}/24")]);
+            let table = 100 + net;
+            lab.must(&format!("-n {name} rule add from {address} table {table}"));
+            lab.must(&format!(
+                "-n {name} route add 10.77.{net}.0/24 dev v{net} table {table}"
+            ));
+            lab.must(&format!(
+                "-n {name} route add default via 10.77.{net}.254 table {table}"
+            ));
+        }
+        lab.inside(2, || {
+            std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("a router forwards");
+        });
+        for (host, net) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            lab.wait_until_up(host, &format!("v{net}"));
+        }
         Some(lab)
     }
 

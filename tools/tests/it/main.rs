@@ -19,6 +19,7 @@ mod onesided;
 mod output;
 mod portals;
 mod provider;
+mod rail_sets;
 mod rails;
 mod run;
 mod run_hosts;

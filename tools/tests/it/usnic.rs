@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use crate::common::lab_program;
+use crate::launchers::example;
 
 /// `doorbell`, or `doorbell-lab` for its command `model`.
 fn doorbell(folder: &Path, words: &[&str]) -> Command {
@@ -352,4 +353,66 @@ fn two_processes_exchange_messages_over_functions_of_a_model_and_go_on_without_t
         agent = Service::start(here, &["agent", "usnic", "--pf", "model/D/pf"]);
     }
     assert_eq!(model.end(), Some(0));
+}
+
+/// `doorbell run` with a set of all functions of the model.
+fn run_over_all(folder: &Path, ranks: &str, more: &[&str]) -> Output {
+    let set = ["run", "--no-prefix", "-n", ranks, "--rail", "usnic:model/D/vf*"];
+    doorbell(folder, &[&set[..], more].concat()).output().unwrap()
+}
+
+#[test]
+fn each_rank_takes_a_function_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let _model = Service::start(here, &["model", "vic", "--dir", "D", "--vfs", "3"]);
+    let _agent = Service::start(here, &["agent", "usnic", "--pf", "usnic:model/D/pf"]);
+    let program = example("rails").display().to_string();
+    let ended = run_over_all(here, "2", &["--", &program]);
+    assert!(ended.status.success(), "{}", text(&ended));
+    let mut lines: Vec<String> = text(&ended).lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(
+        lines,
+        [
+            "rank 0: usnic:model/D/vf0; heard 1",
+            "rank 1: usnic:model/D/vf1; heard 0"
+        ]
+    );
+    let ended = run_over_all(here, "4", &["--", "touch", "started"]);
+    let said = text(&ended);
+    assert_eq!(ended.status.code(), Some(3), "{said}");
+    assert!(
+        said.contains("3 of those that it stands for are free (usnic:model/D/vf0, usnic:model/D/vf1, ")
+            && said.contains("`doorbell-lab model vic --dir D --vfs 4` has 4 functions"),
+        "{said}"
+    );
+    assert!(!here.join("started").exists(), "{said}");
+    // A function that another process has is no rank's: that of a rank that waits for another one.
+    let mut waits = Command::new(&program);
+    waits
+        .current_dir(here)
+        .env("DOORBELL_RANK", "0")
+        .env("DOORBELL_SIZE", "2")
+        .env("DOORBELL_ROOT", format!("@doorbell-waits-{}", std::process::id()))
+        .env("DOORBELL_RAILS", "usnic:model/D/vf0");
+    let child = waits.stderr(Stdio::null()).spawn().unwrap();
+    let mut waits = Service {
+        child,
+        said: String::new(),
+    };
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let shown = text(&run_over_all(here, "2", &["--show-binding"]));
+        let is_out = shown.contains("without usnic:model/D/vf0: another process has it");
+        if is_out && shown.contains("rails: usnic:model/D/vf1") && shown.contains("rails: usnic:model/D/vf2")
+        {
+            break;
+        }
+        assert!(
+            waits.child.try_wait().unwrap().is_none() && Instant::now() < until,
+            "{shown}"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
