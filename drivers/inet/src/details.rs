@@ -84,6 +84,15 @@ pub fn channels(name: &str) -> io::Result<Channels> {
     sys::channels(name)
 }
 
+/// Whether the driver of the interface `name` has receive rules (`ethtool -n`), as far as it reports their
+/// number; which fields they match is another matter.
+///
+/// # Errors
+/// When there is no such interface.
+pub fn has_rules(name: &str) -> io::Result<bool> {
+    sys::has_rules(name)
+}
+
 fn read(body: &[u8]) -> Details {
     let (mut details, mut elsewhere) = (Details::default(), false);
     for (what, value) in attributes(body.get(LINK..).unwrap_or(&[])) {
@@ -152,6 +161,8 @@ mod tests {
         assert!(lo.queues >= 1 && lo.has_carrier);
         assert!(Details::of(1 << 30).is_err());
         assert!(channels("nosuch0").is_err());
+        assert!(has_rules("nosuch0").is_err());
+        assert!(!has_rules("lo").unwrap(), "the loopback steers nothing");
     }
 
     #[test]

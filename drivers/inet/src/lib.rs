@@ -54,7 +54,7 @@ mod zero_copy;
 pub use capture::{CaptureWriter, RemoteEnd, Tap};
 pub use dcb::{FlowControl, flow_control};
 pub use demux::{Demux, Demuxed, UNKNOWN_PEER};
-pub use details::{Attached, Channels, Details, Program, channels};
+pub use details::{Attached, Channels, Details, Program, channels, has_rules};
 pub use discover::{is_by_address, is_other_name, rails, rejected};
 pub use frame::{PARTS_MAX, PeerHeaders, for_each_part, frame_capabilities, has_too_many_parts};
 pub use inbox::{Inbox, InboxFrame, KeptFrame, SpareChunks};

@@ -100,6 +100,38 @@ pub(crate) fn channels(name: &str) -> io::Result<Channels> {
     })
 }
 
+/// `struct ethtool_rxnfc` (linux/ethtool.h): the command, 180 bytes of rules, and their number, with room behind
+/// it.
+#[repr(C)]
+struct EthtoolRules {
+    command: u32,
+    rest: [u32; 63],
+}
+/// What the kernel reads and writes of it.
+const RULES: usize = 192;
+const _: () = assert!(size_of::<EthtoolRules>() >= RULES);
+
+/// Asks the driver of the interface `name` for the number of its receive rules.
+pub(crate) fn has_rules(name: &str) -> io::Result<bool> {
+    /// The command ETHTOOL_GRXCLSRLCNT.
+    const COUNT: u32 = 0x2e;
+    let socket = crate::interface::probe_socket()?;
+    let mut rules = EthtoolRules {
+        command: COUNT,
+        rest: [0; 63],
+    };
+    let mut request = named_request(name)?;
+    request.ifr_ifru.ifru_data = (&raw mut rules).cast();
+    // SAFETY: SIOCETHTOOL with this command reads and writes one `ethtool_rxnfc`, which is shorter than the
+    // structure that the request points to; both live for the call.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+    match io::Error::last_os_error() {
+        _ if done == 0 => Ok(true),
+        error if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(false),
+        error => Err(error),
+    }
+}
+
 /// The beginning of `struct ethtool_drvinfo` (linux/ethtool.h).
 #[repr(C)]
 struct DriverInfo {

@@ -5,7 +5,7 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::ether::Mac;
 use doorbell_fabric::name::RailName;
 use doorbell_inet::{
-    Channels, Details, FRAME_MIN, Interface, channels, has_zero_copy, system_error, unusable,
+    Channels, Details, FRAME_MIN, Interface, channels, has_rules, has_zero_copy, system_error, unusable,
     zero_copy_pieces,
 };
 
@@ -199,6 +199,19 @@ fn unusable_here() -> Option<(String, &'static str)> {
         "this kernel has no AF_XDP".to_owned(),
         "use one with CONFIG_XDP_SOCKETS, or name udp",
     ))
+}
+
+/// Returns what several ranks would need to share an interface, and which of it is missing.
+pub(crate) fn shared_by_several(interface: &str) -> String {
+    let rules = match has_rules(interface) {
+        Ok(true) => "its driver has rules, whose fields are not known",
+        Ok(false) => "its driver has no rules",
+        Err(_) => "whether its driver has rules is not known",
+    };
+    format!(
+        "{interface} serves one rank: several would need rules that steer the ports of each to a queue \
+         (ETHTOOL_SRXCLSRLINS; {rules}), and one program that serves several processes, which doorbell does not have"
+    )
 }
 
 /// Whether it combines several interfaces (a bond or a team).

@@ -6,7 +6,7 @@ use doorbell_fabric::error::RailError;
 use doorbell_fabric::name::RailName;
 use doorbell_inet::{Attached, Details, Interface, is_other_name, is_up, rails, rejected};
 
-use crate::check::{Checked, check};
+use crate::check::{Checked, check, shared_by_several};
 use crate::config::XdpConfig;
 use crate::program_owner::of_program;
 use crate::rail::{capabilities, in_words};
@@ -95,6 +95,13 @@ impl Driver for XdpDriver {
         let interface = Interface::find(rail, &self.config.interface_query()).ok()?;
         let program = Details::of(interface.index).ok()?.program?;
         Some(of_program(program.id).unwrap_or_else(|| format!("the XDP program number {}", program.id)))
+    }
+
+    /// More interfaces alone help: what several queues of one lack is stated.
+    fn more(&self, set: &RailName, _: usize) -> Option<String> {
+        let all = rails("xdp").ok()?;
+        let first = all.iter().find(|rail| set.contains(rail))?;
+        Some(shared_by_several(first.object()))
     }
 }
 

@@ -14,7 +14,7 @@ use doorbell_fabric::pairs::Kind;
 use doorbell_inet::{Details, Interface, claim, is_up, taken, unusable};
 
 use crate::attach::{self, Steering};
-use crate::check::{Checked, Plan, in_fewer};
+use crate::check::{Checked, Plan, in_fewer, shared_by_several};
 use crate::config::{Mode, XdpConfig};
 use crate::layout::{Layout, Shape};
 use crate::program_owner;
@@ -390,8 +390,10 @@ fn mode_error(name: &RailName, interface: &Interface, no: attach::AttachError) -
                     "{} has another XDP program (number {program}, of {owner})",
                     interface.name
                 ),
-                "an interface has one program and so one xdp rail: end that process (`bpftool net` shows programs), or \
-                 name another interface",
+                format!(
+                    "end that process (`bpftool net` shows programs), or name another interface; {}",
+                    shared_by_several(&interface.name)
+                ),
             ))
         }
         attach::AttachError::Other(reason) => ModeError::NotThis(reason),

@@ -201,7 +201,7 @@ const IGBVF: Scenario = Scenario {
         name: "two adapters, Linux 6.12",
         devices: IGB_TWICE,
         modules: &["igb", "igbvf", "e1000e", "veth", "vfio_pci", "vfio_iommu_type1"],
-        programs: &["igbvf-lab"],
+        programs: &["igbvf-lab", "rails"],
         script: include_str!("guest/igbvf.sh"),
         settings: &[("MESSAGES", "100000"), ("SAMPLES", "100")],
         shortened: &[("MESSAGES", "20000"), ("SAMPLES", "20")],

@@ -97,6 +97,35 @@ between_functions() {
     if [ $count -ge "$MESSAGES" ]; then ok "many: $count of $MESSAGES"; else failed "many" "$count messages"; fi
 }
 
+# Two ranks of one machine, each with a function of its own of a set; what a process has is left out, and one rank
+# more than there are functions is refused before any starts.
+of_a_set() {
+    local set=igbvf:"${a0%.*}".\* status waits
+    said=$(doorbell run -n 2 --no-prefix --timeout 120 --rail "$set" -- rails 2>&1)
+    echo "$said"
+    says "set: the first rank has the first function" "$said" "^rank 0: igbvf:$a0; heard 1"
+    says "set: the second rank has the second one" "$said" "^rank 1: igbvf:$a1; heard 0"
+    said=$(doorbell run -n 3 --rail "$set" -- touch started 2>&1)
+    status=$?
+    echo "$said"
+    check "set: too few are refused" test $status = 3
+    says "set: how many there are" "$said" "2 of those that it stands for are free \(igbvf:$a0, igbvf:$a1\)"
+    says "set: how to make more" "$said" "echo 0 > $devices/$a/sriov_numvfs && echo 3 > $devices/$a/sriov_numvfs"
+    check "set: no rank was started" test ! -e started
+    env DOORBELL_RANK=0 DOORBELL_SIZE=2 DOORBELL_ROOT=@waits DOORBELL_RAILS=igbvf:"$a0" rails 2> /dev/null &
+    waits=$!
+    check "set: what a process has is left out, with its name" within 30 left_out "$set"
+    kill $waits
+    wait $waits 2> /dev/null
+    within 10 eval ! left_out '"$set"'
+}
+
+# Whether the first function is another process's, and the one rank gets the second one.
+left_out() {
+    said=$(doorbell run -n 1 --rail "$1" --show-binding 2>&1)
+    grep -qE "without igbvf:$a0: process [0-9]+ \(rails\) has it" <<< "$said" && grep -q "rails: igbvf:$a1" <<< "$said"
+}
+
 # A frame costs no system call. The rail's own work may check its events once for every five hundred frames.
 without_calls() {
     if said=$(strace -f -o calls igbvf-lab exchange "$a0" "$a1" 2> marks); then
@@ -276,6 +305,7 @@ stopped() {
 
 made
 diagnosed
+of_a_set
 without_calls
 between_functions
 with_the_kernel
