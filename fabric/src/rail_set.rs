@@ -3,13 +3,14 @@
 //! ```text
 //!   igbvf:0000:01:10.* ──► rails of the kind that match ─┬─ unusable, or held by a process ──► left out
 //!                                                        └─ members: by NUMA node, then as they are listed
-//!   members × ranks of this host ──► the nearest pairs first; of equals the lower rank, then the first member
+//!   members × ranks of this host ──► the nearest pairs first; of equals the lower rank, the first member
 //! ```
 //!
-//! No two ranks of a host have one rail, because none of them chooses: [`shares`] is computed for all ranks at
-//! once. A launcher that has chosen the ranks' cores computes it before it starts them, and passes each its
-//! part. A rank of another launcher computes the same for all by itself, from what all ranks of the host see
-//! alike: the members, and their number. Cores and holders, which they may see differently, do not count then.
+//! No two ranks of a host have one rail, because none of them chooses: [`shares`] is computed for all ranks
+//! at once. A launcher that has chosen the ranks' cores computes it before it starts them, and passes each
+//! its part. A rank of another launcher computes the same for all by itself, from what all ranks of the host
+//! see alike: the members, and their number. Cores and holders, which they may see differently, do not count
+//! then.
 
 use std::path::Path;
 
@@ -296,8 +297,8 @@ pub struct Wanted<'a> {
 /// that is named itself, or taken for an earlier set, is in no set.
 ///
 /// # Errors
-/// [`RailError::Unusable`] for the first set with fewer rails than there are ranks, and where nothing would lead
-/// from one of them to another.
+/// [`RailError::Unusable`] for the first set with fewer rails than there are ranks, and where nothing would
+/// lead from one of them to another.
 pub fn shares(wanted: Wanted<'_>) -> Result<Vec<Vec<RailName>>, RailError> {
     let named = wanted.list.iter().filter(|name| !name.is_set());
     let mut taken: Vec<RailName> = named.chain(wanted.taken).cloned().collect();

@@ -398,8 +398,8 @@ impl Selection {
         })
     }
 
-    /// The same, where one rail has to lead to this peer and not all that are named: ranks have different rails
-    /// of a set, which lead to different peers.
+    /// The same, where one rail has to lead to this peer and not all that are named: ranks have different
+    /// rails of a set, which lead to different peers.
     #[must_use]
     pub fn by_any(mut self) -> Self {
         self.rails.iter_mut().for_each(|judged| judged.named = false);

@@ -5,7 +5,7 @@
 //! DOORBELL_RAILS='shm,udp:eth*' mpirun -n 2 target/release/examples/rails
 //! ```
 //!
-//! Each rank prints one line, `rank 0: shm,udp:eth0; heard 1`, with the ranks whose messages it has received.
+//! Each rank prints one line, `rank 0: shm,udp:eth0; from 1`, with the ranks whose messages it has received.
 
 use std::process::ExitCode;
 
@@ -27,15 +27,15 @@ fn work(world: &World) -> Result<(), Error> {
     for rank in others() {
         world.send(rank, 7, &own.to_le_bytes())?;
     }
-    let mut heard = Vec::new();
+    let mut from = Vec::new();
     for rank in others() {
         let mut buffer = [0; 4];
         world.recv(rank, 7, &mut buffer)?;
-        heard.push(u32::from_le_bytes(buffer).to_string());
+        from.push(u32::from_le_bytes(buffer).to_string());
     }
     let listed = world.config().list();
     let rails = listed.iter().find(|line| line.name == "rails.list");
     let rails = rails.map_or("", |line| line.value.as_str());
-    println!("rank {own}: {rails}; heard {}", heard.join(" "));
+    println!("rank {own}: {rails}; from {}", from.join(" "));
     Ok(())
 }

@@ -100,8 +100,8 @@ pub(crate) fn channels(name: &str) -> io::Result<Channels> {
     })
 }
 
-/// `struct ethtool_rxnfc` (linux/ethtool.h): the command, 180 bytes of rules, and their number, with room behind
-/// it.
+/// `struct ethtool_rxnfc` (linux/ethtool.h): the command, 180 bytes of a rule, and the number of rules, with
+/// room behind it.
 #[repr(C)]
 struct EthtoolRules {
     command: u32,
@@ -111,7 +111,7 @@ struct EthtoolRules {
 const RULES: usize = 192;
 const _: () = assert!(size_of::<EthtoolRules>() >= RULES);
 
-/// Asks the driver of the interface `name` for the number of its receive rules.
+/// Queries the driver of the interface `name` for the number of its receive rules: whether it has any.
 pub(crate) fn has_rules(name: &str) -> io::Result<bool> {
     /// The command ETHTOOL_GRXCLSRLCNT.
     const COUNT: u32 = 0x2e;

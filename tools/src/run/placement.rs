@@ -10,7 +10,7 @@
 //! | `--bind none` | no binding | |
 //!
 //! The order of cores is `doorbell_fabric::cores`': the node of the named rail's device first. Where the job
-//! names sets of rails (`doorbell_fabric::rail_set`), each rank then gets those that are nearest to its cores.
+//! names sets of rails (`doorbell_fabric::rail_set`), each rank then gets those nearest to its cores.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -54,7 +54,7 @@ fn each_rank_of_a_host_takes_another_interface() {
     let Some(lab) = Lab::multihomed("rail_sets::each_rank_of_a_host_takes_another_interface", 1500) else {
         return;
     };
-    let expected = ["rank 0: shm,udp:v0; heard 1", "rank 1: shm,udp:v1; heard 0"];
+    let expected = ["rank 0: shm,udp:v0; from 1", "rank 1: shm,udp:v1; from 0"];
     let mut command = job(&lab, &["-n", "2"]);
     command.args(SETS).arg("--").arg(rails());
     assert_eq!(lines(&run(command)), expected);
@@ -131,10 +131,10 @@ fn ranks_of_several_hosts_reach_each_other_over_their_own_interfaces() {
     assert_eq!(
         lines(&run(command)),
         [
-            "rank 0: shm,udp:v0; heard 1 2 3",
-            "rank 1: shm,udp:v1; heard 0 2 3",
-            "rank 2: shm,udp:v0; heard 0 1 3",
-            "rank 3: shm,udp:v1; heard 0 1 2"
+            "rank 0: shm,udp:v0; from 1 2 3",
+            "rank 1: shm,udp:v1; from 0 2 3",
+            "rank 2: shm,udp:v0; from 0 1 3",
+            "rank 3: shm,udp:v1; from 0 1 2"
         ]
     );
     // The other host has one less, and no rank starts on this one.
@@ -175,7 +175,7 @@ fn ranks_of_other_launchers_take_their_rails_by_number() {
                 .envs(launcher.variables.clone());
             run(command)
         };
-        let expected = ["rank 0: shm,udp:v0; heard 1", "rank 1: shm,udp:v1; heard 0"];
+        let expected = ["rank 0: shm,udp:v0; from 1", "rank 1: shm,udp:v1; from 0"];
         assert_eq!(lines(&start("2")), expected, "{}", launcher.kind);
         let ended = start("3");
         let said = text(&ended.stderr);

@@ -375,8 +375,8 @@ fn each_rank_takes_a_function_of_its_own() {
     assert_eq!(
         lines,
         [
-            "rank 0: usnic:model/D/vf0; heard 1",
-            "rank 1: usnic:model/D/vf1; heard 0"
+            "rank 0: usnic:model/D/vf0; from 1",
+            "rank 1: usnic:model/D/vf1; from 0"
         ]
     );
     let ended = run_over_all(here, "4", &["--", "touch", "started"]);

@@ -103,8 +103,8 @@ of_a_set() {
     local set=igbvf:"${a0%.*}".\* status waits
     said=$(doorbell run -n 2 --no-prefix --timeout 120 --rail "$set" -- rails 2>&1)
     echo "$said"
-    says "set: the first rank has the first function" "$said" "^rank 0: igbvf:$a0; heard 1"
-    says "set: the second rank has the second one" "$said" "^rank 1: igbvf:$a1; heard 0"
+    says "set: the first rank has the first function" "$said" "^rank 0: igbvf:$a0; from 1"
+    says "set: the second rank has the second one" "$said" "^rank 1: igbvf:$a1; from 0"
     said=$(doorbell run -n 3 --rail "$set" -- touch started 2>&1)
     status=$?
     echo "$said"
