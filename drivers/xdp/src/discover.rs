@@ -101,7 +101,8 @@ impl Driver for XdpDriver {
     fn more(&self, set: &RailName, _: usize) -> Option<String> {
         let all = rails("xdp").ok()?;
         let first = all.iter().find(|rail| set.contains(rail))?;
-        Some(shared_by_several(first.object()))
+        let why = shared_by_several(first.object());
+        Some(format!("more interfaces help, and more queues do not: {why}"))
     }
 }
 

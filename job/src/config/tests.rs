@@ -183,7 +183,12 @@ fn each_setting_takes_or_refuses_its_edges_by_name() {
         ("job.bound", &["on", "off"], &["", "2"]),
         ("job.timeout", &["1 ns", "366 h"], &["", "0 s", "1", "999999 h"]),
         ("job.launch", &["auto", "pmix", "singleton"], &["", "0", "pmi3"]),
-        ("rails.list", &["", "shm", "shm,sim:1"], &["0", "1", "shm,shm"]),
+        (
+            "rails.list",
+            &["", "shm", "shm,sim:1", "udp:eth*"],
+            &["0", "1", "shm,shm", "udp:eth*,udp:eth*"],
+        ),
+        ("rails.of_sets", &["on", "off"], &["", "2"]),
         ("am.handlers", &["owner", "progress"], &["", "auto", "1"]),
         ("progress.mode", &["inline", "dedicated"], &["", "0", "1"]),
         (

@@ -114,6 +114,14 @@ fn too_few_rails_are_refused_before_a_rank_starts() {
     lab.wait_until_up(0, "v1");
     alone.args(["--rail", "udp:v*"]);
     refused(alone, folder.path(), &["takes another interface", "`--rail shm`"]);
+    let mut queues = job(&lab, &["-n", "3"]);
+    queues.args(["--rail", "shm", "--rail", "xdp:v*"]);
+    let missing = [
+        "more queues do not",
+        "ETHTOOL_SRXCLSRLINS; its driver has no rules",
+        "one program",
+    ];
+    refused(queues, folder.path(), &missing);
     let mut none = job(&lab, &["-n", "1"]);
     none.args(["--rail", "udp:eth*"]);
     refused(none, folder.path(), &["no rail that it stands for", "udp:v0"]);
@@ -126,17 +134,21 @@ fn ranks_of_several_hosts_reach_each_other_over_their_own_interfaces() {
         return;
     };
     let nic = ["--nic", "v0", "--no-prefix"];
-    let mut command = over(&lab, 2, 4, &[&SETS[..], &nic].concat());
-    command.arg(rails());
-    assert_eq!(
-        lines(&run(command)),
-        [
-            "rank 0: shm,udp:v0; from 1 2 3",
-            "rank 1: shm,udp:v1; from 0 2 3",
-            "rank 2: shm,udp:v0; from 0 1 3",
-            "rank 3: shm,udp:v1; from 0 1 2"
-        ]
-    );
+    for kind in ["udp", "xdp"] {
+        let set = format!("{kind}:v*");
+        let flags = ["--rail", "shm", "--rail", &set];
+        let mut command = over(&lab, 2, 4, &[&flags[..], &nic].concat());
+        command.arg(rails());
+        assert_eq!(
+            lines(&run(command)),
+            [
+                format!("rank 0: shm,{kind}:v0; from 1 2 3"),
+                format!("rank 1: shm,{kind}:v1; from 0 2 3"),
+                format!("rank 2: shm,{kind}:v0; from 0 1 3"),
+                format!("rank 3: shm,{kind}:v1; from 0 1 2")
+            ]
+        );
+    }
     // The other host has one less, and no rank starts on this one.
     lab.ip(1, "link set v1 down");
     let folder = tempfile::tempdir().unwrap();
