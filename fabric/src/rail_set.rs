@@ -203,7 +203,10 @@ impl RailSet {
         more: &dyn Fn(&RailName, usize) -> Option<String>,
     ) -> RailError {
         let (reason, remedy) = match &self.empty {
-            Some((reason, remedy)) => (reason.clone(), remedy.clone()),
+            Some((reason, remedy)) => {
+                let more = more(&self.name, ranks).map(|more| format!("{more}; or "));
+                (reason.clone(), more.unwrap_or_default() + remedy)
+            }
             None => (self.lack(free, ranks), self.remedy(free.len(), ranks, more)),
         };
         RailError::Unusable {

@@ -178,6 +178,8 @@ impl Driver for UsnicDriver {
 
     fn more(&self, set: &RailName, count: usize) -> Option<String> {
         match Object::parse(set.object()) {
+            // Where no model runs, that is stated, with the command that starts it.
+            Ok(any) if any.is_any() && any.each().is_empty() => None,
             Ok(Object::Model { folder, .. }) => Some(format!(
                 "`doorbell-lab model vic --dir {} --vfs {count}` has {count} functions",
                 remedies::quoted(&folder)

@@ -349,7 +349,7 @@ const CORES: Scenario = Scenario {
     ],
 };
 
-/// Eight cores in two nodes, and a NIC at the second one.
+/// Eight cores in two nodes, and a NIC at each: the first NIC at the second node.
 const TWO_NODES: Guest = Guest {
     devices: NODES_AND_NIC,
     modules: &["virtio_net"],
@@ -730,6 +730,9 @@ const NODES_AND_NIC: &[&str] = &[
     "-device pxb-pcie,id=there,bus=pcie.0,bus_nr=128,numa_node=1",
     "-device pcie-root-port,id=rp0,bus=there,slot=1,chassis=1",
     "-netdev hubport,id=n0,hubid=0 -device virtio-net-pci,netdev=n0,bus=rp0,mac=52:54:00:00:00:01",
+    "-device pxb-pcie,id=here,bus=pcie.0,bus_nr=192,numa_node=0",
+    "-device pcie-root-port,id=rp1,bus=here,slot=2,chassis=2",
+    "-netdev hubport,id=n1,hubid=0 -device virtio-net-pci,netdev=n1,bus=rp1,mac=52:54:00:00:00:02",
 ];
 
 /// A NIC that a soft-RoCE device stands on, and the other end of its wire. A hub without another end that is

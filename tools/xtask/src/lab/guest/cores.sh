@@ -1,5 +1,5 @@
 # Which cores ranks and their progress threads get, on a machine of two nodes with two whole cores each, of two
-# hardware threads each: 0 and 1 are one whole core, 2 and 3, 4 and 5, 6 and 7. The NIC is at node 1.
+# hardware threads each: 0 and 1 are one whole core, 2 and 3, 4 and 5, 6 and 7. The NIC eth0 is at node 1, eth1 at node 0.
 #
 # ISOLATED  the cores that the kernel was told to isolate, or nothing
 # OFFLINE   whether a core is taken away under a job: eight emulated cores, of which four spin, may stall on a busy machine
@@ -40,7 +40,7 @@ is_pinned() {
 
 check "the machine has nodes and hardware threads as it was told" test \
     "$(cat $cpu/cpu0/topology/thread_siblings_list /sys/devices/system/node/node1/cpulist)" = $'0-1\n4-7'
-check "the NIC is up" bash -c 'ip address add 10.0.0.1/24 dev eth0 && ip link set eth0 up'
+check "the NICs are up" bash -c 'for nic in 0 1; do ip address add 10.0.$nic.1/24 dev eth$nic && ip link set eth$nic up; done'
 doorbell run -n 2 --cores-per-rank 2 --show-binding
 
 if [ -n "$ISOLATED" ]; then
@@ -63,6 +63,14 @@ are "siblings, by the setting" $'rank 0: own 0, progress 1\nrank 1: own 2, progr
 are "cores of a list" $'rank 0: own 0-1,4-5, progress 7\nrank 1: own 0-1,4-5, progress 3' \
     env DOORBELL_PROGRESS_CORE=7,3 doorbell run --no-prefix --bind none -n 2 -- binding
 are "the node of the NIC first" "rank 0: own 4, progress 6" bound -n 1 --cores-per-rank 2 --rail udp:eth0 --rail shm
+# The rails of each rank, of a set of both NICs.
+taken() { "$@" --rail shm --rail 'udp:eth*' -- sh -c 'echo "rank $DOORBELL_RANK: $DOORBELL_RAILS"'; }
+doorbell run -n 2 --cores-per-rank 2 --rail shm --rail 'udp:eth*' --show-binding
+are "a set: each rank has the NIC of its node" $'rank 0: shm,udp:eth1\nrank 1: shm,udp:eth0' \
+    taken doorbell run --no-prefix -n 2 --cores-per-rank 2
+are "a set: one rank has the NIC of its node" 'rank 0: shm,udp:eth0' taken taskset -c 4-7 doorbell run --no-prefix -n 1
+are "a set: of two ranks of a node the first one has its NIC" $'rank 0: shm,udp:eth0\nrank 1: shm,udp:eth1' \
+    taken taskset -c 4-7 doorbell run --no-prefix -n 2 --cores-per-rank 2
 are "an affinity mask" "rank 0: own 5, progress 7" \
     taskset -c 5,7 doorbell run --no-prefix -n 1 --cores-per-rank 2 -- binding
 are "a rank without a launcher, under a mask: divided" "rank 0: own 2, progress 6" \
