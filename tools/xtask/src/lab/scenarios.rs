@@ -349,7 +349,7 @@ const CORES: Scenario = Scenario {
     ],
 };
 
-/// Eight cores in two nodes, and a NIC at each: the first NIC at the second node.
+/// Eight cores in two nodes, and a NIC at each.
 const TWO_NODES: Guest = Guest {
     devices: NODES_AND_NIC,
     modules: &["virtio_net"],

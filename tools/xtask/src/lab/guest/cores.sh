@@ -1,5 +1,5 @@
 # Which cores ranks and their progress threads get, on a machine of two nodes with two whole cores each, of two
-# hardware threads each: 0 and 1 are one whole core, 2 and 3, 4 and 5, 6 and 7. The NIC eth0 is at node 1, eth1 at node 0.
+# hardware threads each: 0 and 1 are one whole core, 2 and 3, 4 and 5, 6 and 7. A NIC is at each.
 #
 # ISOLATED  the cores that the kernel was told to isolate, or nothing
 # OFFLINE   whether a core is taken away under a job: eight emulated cores, of which four spin, may stall on a busy machine
@@ -40,7 +40,14 @@ is_pinned() {
 
 check "the machine has nodes and hardware threads as it was told" test \
     "$(cat $cpu/cpu0/topology/thread_siblings_list /sys/devices/system/node/node1/cpulist)" = $'0-1\n4-7'
-check "the NICs are up" bash -c 'for nic in 0 1; do ip address add 10.0.$nic.1/24 dev eth$nic && ip link set eth$nic up; done'
+# of_mac MAC: the NIC that has it.
+of_mac() { basename "$(dirname "$(grep -lx "$1" /sys/class/net/*/address)")"; }
+# Those at node 0 and at node 1.
+nic0=$(of_mac 52:54:00:00:00:02) nic1=$(of_mac 52:54:00:00:00:01)
+check "the NICs are at their nodes" test \
+    "$(cat /sys/class/net/$nic0/device/../numa_node /sys/class/net/$nic1/device/../numa_node)" = $'0\n1'
+check "the NIC at node 0 is up" bash -c "ip address add 10.0.0.1/24 dev $nic0 && ip link set $nic0 up"
+check "the NIC at node 1 is up" bash -c "ip address add 10.0.1.1/24 dev $nic1 && ip link set $nic1 up"
 doorbell run -n 2 --cores-per-rank 2 --show-binding
 
 if [ -n "$ISOLATED" ]; then
@@ -62,14 +69,14 @@ are "siblings, by the setting" $'rank 0: own 0, progress 1\nrank 1: own 2, progr
     env DOORBELL_PROGRESS_CORE=sibling doorbell run --no-prefix -n 2 -- binding
 are "cores of a list" $'rank 0: own 0-1,4-5, progress 7\nrank 1: own 0-1,4-5, progress 3' \
     env DOORBELL_PROGRESS_CORE=7,3 doorbell run --no-prefix --bind none -n 2 -- binding
-are "the node of the NIC first" "rank 0: own 4, progress 6" bound -n 1 --cores-per-rank 2 --rail udp:eth0 --rail shm
+are "the node of the NIC first" "rank 0: own 4, progress 6" bound -n 1 --cores-per-rank 2 --rail udp:$nic1 --rail shm
 # The rails of each rank, of a set of both NICs.
 taken() { "$@" --rail shm --rail 'udp:eth*' -- sh -c 'echo "rank $DOORBELL_RANK: $DOORBELL_RAILS"'; }
 doorbell run -n 2 --cores-per-rank 2 --rail shm --rail 'udp:eth*' --show-binding
-are "a set: each rank has the NIC of its node" $'rank 0: shm,udp:eth1\nrank 1: shm,udp:eth0' \
+are "a set: each rank has the NIC of its node" "rank 0: shm,udp:$nic0"$'\n'"rank 1: shm,udp:$nic1" \
     taken doorbell run --no-prefix -n 2 --cores-per-rank 2
-are "a set: one rank has the NIC of its node" 'rank 0: shm,udp:eth0' taken taskset -c 4-7 doorbell run --no-prefix -n 1
-are "a set: of two ranks of a node the first one has its NIC" $'rank 0: shm,udp:eth0\nrank 1: shm,udp:eth1' \
+are "a set: one rank has the NIC of its node" "rank 0: shm,udp:$nic1" taken taskset -c 4-7 doorbell run --no-prefix -n 1
+are "a set: of two ranks of a node the first one has its NIC" "rank 0: shm,udp:$nic1"$'\n'"rank 1: shm,udp:$nic0" \
     taken taskset -c 4-7 doorbell run --no-prefix -n 2 --cores-per-rank 2
 are "an affinity mask" "rank 0: own 5, progress 7" \
     taskset -c 5,7 doorbell run --no-prefix -n 1 --cores-per-rank 2 -- binding
