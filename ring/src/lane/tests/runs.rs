@@ -121,12 +121,12 @@ fn spaced_runs_and_others_arrive_in_order() {
     let mut random = Random::new(9);
     let mut sent = std::collections::VecDeque::new();
     for _ in 0..20_000 {
-        producer.space_runs(random.next_u64() % 2 == 0);
+        producer.space_runs(random.next_u64().is_multiple_of(2));
         let message = numbered((random.next_u64() % 150) as usize);
         if send(&mut producer, &message) {
             sent.push_back(message);
         }
-        if random.next_u64() % 2 == 0 {
+        if random.next_u64().is_multiple_of(2) {
             assert_eq!(receive(&mut consumer), sent.pop_front());
             consumer.publish();
         }
