@@ -119,7 +119,7 @@ fn a_spaced_run_ends_with_a_line() {
 fn spaced_runs_and_others_arrive_in_order() {
     let (mut producer, mut consumer) = lane();
     let mut random = Random::new(9);
-    let mut sent = std::collections::VecDeque::new();
+    let mut sent = VecDeque::new();
     for _ in 0..20_000 {
         producer.space_runs(random.next_u64().is_multiple_of(2));
         let message = numbered((random.next_u64() % 150) as usize);
