@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use doorbell_fabric::clock::Clock;
 use serde::{Deserialize, Serialize};
 
 use crate::error::BenchError;
@@ -51,6 +52,34 @@ pub trait Link {
     /// # Errors
     /// When the peer is lost, the wait's deadline passes, or the message is longer than `into`.
     fn recv(&mut self, into: &mut [u8]) -> Result<usize, BenchError>;
+
+    /// Receives one message of an open loop, as the side that answers them; 0 for the
+    /// [end](Self::send_end) of the loop.
+    ///
+    /// # Errors
+    /// Those of [`Link::recv`].
+    fn recv_open(&mut self, into: &mut [u8]) -> Result<usize, BenchError> {
+        self.recv(into)
+    }
+
+    /// Ends an open loop, or answers its end: by an empty message, where messages have lengths.
+    ///
+    /// # Errors
+    /// Those of [`Link::send`].
+    fn send_end(&mut self) -> Result<(), BenchError> {
+        self.send(&[])
+    }
+
+    /// Sets whether it notes when messages come and are answered, by this clock, where it answers them
+    /// itself.
+    fn note_times(&mut self, clock: Option<&Clock>) {
+        let _ = clock;
+    }
+
+    /// Returns when the last message came and was answered, in ticks, where that is noted.
+    fn noted(&self) -> Option<[u64; 2]> {
+        None
+    }
 
     /// Whether a loop of messages without stamps can end before its count, by an empty message.
     fn ends_early(&self) -> bool {

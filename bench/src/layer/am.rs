@@ -6,20 +6,22 @@
 //! it can be checked when nothing is measured.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use doorbell::Region;
-use doorbell::am::{Am, AmError, Handlers, Payload, Remote, Request, Setup};
+use doorbell::am::{Am, AmError, Handle, Handlers, Payload, Remote, Request, Setup, Try};
 use doorbell::fabric::message::Landing;
+use doorbell::{Region, RegionSlice};
+use doorbell_fabric::clock::Clock;
 
-use super::{InOrder, LEFTOVER, one_by_one, only_tagged, only_tagged_messages, places};
+use super::{InOrder, LEFTOVER, PROGRESS_EVERY, one_by_one, places};
 use crate::error::BenchError;
 use crate::link::{CONTROL_MAX, Flow, Link, Sinks, pattern};
 use crate::load::until_empty;
 
-/// Handlers: of exchanges, of streams, of their ends, of orders.
+/// Handlers: of exchanges, of streams, of their ends, of orders, of messages with stamps, of the ends of open
+/// loops.
 const ASK: u8 = 130;
 const ANSWER: u8 = 131;
 const TAKE: u8 = 132;
@@ -28,6 +30,7 @@ const TELL: u8 = 134;
 const TOLD: u8 = 135;
 const GIVE: u8 = 136;
 const GOT: u8 = 137;
+const OVER: u8 = 138;
 /// One of this many Mediums is kept.
 const KEPT_OF: u64 = 32;
 /// Bytes that travel as arguments.
@@ -45,6 +48,12 @@ struct Counts {
     answered: AtomicU64,
     taken: AtomicU64,
     ends: AtomicU64,
+    overs: AtomicU64,
+    /// By which clock requests of exchanges are noted, while they are; when the handler of the last one began
+    /// and ended.
+    clock: OnceLock<Clock>,
+    notes: AtomicBool,
+    noted: [AtomicU64; 2],
     /// What came last as arguments, and of late as the payload of a Medium, with its length.
     word: AtomicU64,
     kept: Region,
@@ -74,6 +83,16 @@ fn bump(count: &AtomicU64) {
 }
 
 impl Counts {
+    /// Notes the time, if times are noted.
+    #[inline]
+    fn note(&self, which: usize) {
+        if self.notes.load(Ordering::Relaxed)
+            && let Some(clock) = self.clock.get()
+        {
+            self.noted[which].store(clock.ticks_ordered(), Ordering::Relaxed);
+        }
+    }
+
     /// Keeps what the message with this number brought. Of Mediums that is every 32nd, and the first of a
     /// size: a copy of each would be timed, which handlers of the peers' benchmarks do not make either.
     #[inline]
@@ -114,6 +133,10 @@ impl AmState {
             answered: AtomicU64::new(0),
             taken: AtomicU64::new(0),
             ends: AtomicU64::new(0),
+            overs: AtomicU64::new(0),
+            clock: OnceLock::new(),
+            notes: AtomicBool::new(false),
+            noted: Default::default(),
             word: AtomicU64::new(0),
             kept: Region::new(4096).map_err(doorbell::Error::from)?,
             kept_bytes: AtomicU64::new(0),
@@ -142,9 +165,11 @@ impl AmState {
     fn handlers(&self, handlers: &mut Handlers) -> Result<(), AmError> {
         let (counts, mut answers) = (Arc::clone(&self.counts), Answers::default());
         handlers.request(ASK, move |request| {
+            counts.note(0);
             bump(&counts.asked);
             counts.keep(&counts.asked, request.args(), request.payload());
             answers.give(request);
+            counts.note(1);
         })?;
         let counts = Arc::clone(&self.counts);
         handlers.reply(ANSWER, move |reply| {
@@ -158,6 +183,8 @@ impl AmState {
         })?;
         let counts = Arc::clone(&self.counts);
         handlers.request(END, move |_| bump(&counts.ends))?;
+        let counts = Arc::clone(&self.counts);
+        handlers.request(OVER, move |_| bump(&counts.overs))?;
         let counts = Arc::clone(&self.counts);
         handlers.request(TELL, move |request| on_request(&counts, request))?;
         handlers.reply(TOLD, |_| ())?;
@@ -266,6 +293,11 @@ pub struct AmLink<'a> {
     stamped: Option<(u64, usize)>,
     /// The number of messages with stamps that were sent.
     sent: u64,
+    /// The ends of open loops that came, and the polls of one.
+    overs: u64,
+    polls: u32,
+    /// Longs of an open loop whose memory is still read.
+    lent: VecDeque<Handle>,
 }
 
 impl<'a> AmLink<'a> {
@@ -302,6 +334,9 @@ impl<'a> AmLink<'a> {
             medium,
             stamped: verify.then_some(stamps),
             sent: 0,
+            overs: 0,
+            polls: 0,
+            lent: VecDeque::new(),
             am,
         };
         // The leader sends whether messages carry stamps.
@@ -327,14 +362,19 @@ impl<'a> AmLink<'a> {
         self.request_long(peer, handler, body)
     }
 
-    fn request_long(&mut self, peer: u32, handler: u8, body: &[u8]) -> Result<(), BenchError> {
+    /// The memory that a Long leaves from, with this body.
+    fn prepare(&mut self, body: &[u8]) -> Result<RegionSlice, BenchError> {
         let which = (body.as_ptr().addr(), body.len());
         if self.prepared != which {
             self.out.write(0, body);
             self.prepared = which;
         }
         let slice = self.out.slice(0, body.len());
-        let slice = slice.ok_or(BenchError::NoMemory { bytes: body.len() })?;
+        slice.ok_or(BenchError::NoMemory { bytes: body.len() })
+    }
+
+    fn request_long(&mut self, peer: u32, handler: u8, body: &[u8]) -> Result<(), BenchError> {
+        let slice = self.prepare(body)?;
         let to = Remote {
             rank: peer,
             offset: 0,
@@ -348,6 +388,50 @@ impl<'a> AmLink<'a> {
 }
 
 impl AmLink<'_> {
+    /// A pass of an open loop, which also notices that the peer is lost.
+    fn poll(&mut self) -> Result<(), BenchError> {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.polls.is_multiple_of(PROGRESS_EVERY) {
+            self.am.conduit().poll();
+            return Ok(());
+        }
+        self.am.progress();
+        match self.am.lost() {
+            [] => Ok(()),
+            // A wait reports it.
+            _ => until(self.am, "word of its peer", &self.counts.asked, u64::MAX),
+        }
+    }
+
+    /// Starts a request of an exchange; `false` when that would have to wait.
+    fn try_request(&mut self, body: &[u8]) -> Result<bool, BenchError> {
+        let peer = self.am.rank() ^ 1;
+        let is_long = body.len() > self.medium;
+        let from = is_long.then(|| self.prepare(body)).transpose()?;
+        let mut conduit = self.am.conduit();
+        let begun = match from {
+            None if body.len() <= SHORT => conduit.try_request_short(peer, ASK, &words(body)),
+            None => conduit.try_request_medium(peer, ASK, &[], body),
+            Some(from) => {
+                while let Some(first) = self.lent.front().copied()
+                    && conduit.try_sync(first).map_err(doorbell::Error::from)?
+                {
+                    self.lent.pop_front();
+                }
+                let sent = conduit.try_request_long(peer, ASK, &[], Landing::Region(from), 0);
+                sent.map(|sent| match sent {
+                    Try::Done(sent) => {
+                        self.lent.extend(sent.source);
+                        Try::Done(())
+                    }
+                    Try::Stalled(stall) => Try::Stalled(stall),
+                })
+            }
+        };
+        conduit.flush();
+        Ok(matches!(begun.map_err(doorbell::Error::from)?, Try::Done(())))
+    }
+
     /// Sends a message with a stamp, when the one that had its place was read.
     fn give(&mut self, (places, stride): (u64, usize), body: &[u8]) -> Result<(), BenchError> {
         let (counts, peer) = (Arc::clone(&self.counts), self.am.rank() ^ 1);
@@ -378,10 +462,22 @@ impl AmLink<'_> {
             given.twice.pop_front().or_else(|| given.came.turn())
         };
         let body = self.am.wait_until("a message of the other rank", next)?;
-        let found = body.len().min(into.len());
-        into[..found].copy_from_slice(&body[..found]);
-        Ok(body.len())
+        Ok(copied(&body, into))
     }
+
+    /// The next message with a stamp, if it is there.
+    fn try_take(&mut self, into: &mut [u8]) -> Option<usize> {
+        let mut given = self.counts.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let body = given.twice.pop_front().or_else(|| given.came.turn())?;
+        Some(copied(&body, into))
+    }
+}
+
+/// Copies a message; returns its length.
+fn copied(body: &[u8], into: &mut [u8]) -> usize {
+    let found = body.len().min(into.len());
+    into[..found].copy_from_slice(&body[..found]);
+    body.len()
 }
 
 /// Waits until a count of what handlers saw is reached.
@@ -457,6 +553,46 @@ impl Link for AmLink<'_> {
         }
     }
 
+    fn recv_open(&mut self, into: &mut [u8]) -> Result<usize, BenchError> {
+        if self.stamped.is_some() {
+            return self.take(into);
+        }
+        let (counts, asked, overs) = (&self.counts, self.asked, self.overs);
+        let came = || {
+            if counts.asked.load(Ordering::Relaxed) > asked {
+                Some(true)
+            } else {
+                (counts.overs.load(Ordering::Relaxed) > overs).then_some(false)
+            }
+        };
+        if self.am.wait_until("a request of an open loop", came)? {
+            self.asked += 1;
+            return Ok(into.len());
+        }
+        self.overs += 1;
+        Ok(0)
+    }
+
+    fn send_end(&mut self) -> Result<(), BenchError> {
+        match self.stamped {
+            Some(_) => self.send(&[]),
+            None => Ok(self.am.request_short(self.am.rank() ^ 1, OVER, &[])?),
+        }
+    }
+
+    fn note_times(&mut self, clock: Option<&Clock>) {
+        if let Some(clock) = clock {
+            let _ = self.counts.clock.set(*clock);
+        }
+        self.counts.notes.store(clock.is_some(), Ordering::Relaxed);
+    }
+
+    fn noted(&self) -> Option<[u64; 2]> {
+        let at = |which: &AtomicU64| which.load(Ordering::Relaxed);
+        let [began, ended] = &self.counts.noted;
+        (self.stamped.is_none()).then(|| [at(began), at(ended)])
+    }
+
     fn stream_out(
         &mut self,
         body: &[u8],
@@ -481,7 +617,54 @@ impl Link for AmLink<'_> {
     }
 
     one_by_one!(am);
-    only_tagged_messages!();
+
+    fn begin_open(&mut self, _: usize, _: usize) -> Result<(), BenchError> {
+        self.ended = false;
+        Ok(())
+    }
+
+    fn end_open(&mut self) {}
+
+    fn can_send(&mut self) -> Result<bool, BenchError> {
+        let Some((places, _)) = self.stamped else {
+            return Ok(true);
+        };
+        let free = (self.sent + 1).saturating_sub(places);
+        Ok(self.counts.got.load(Ordering::Relaxed) >= free)
+    }
+
+    #[inline]
+    fn try_send(&mut self, body: &[u8]) -> Result<bool, BenchError> {
+        if !self.can_send()? {
+            return Ok(false);
+        }
+        if let Some(places) = self.stamped {
+            self.give(places, body)?;
+            return Ok(true);
+        }
+        if body.is_empty() {
+            self.send_end()?;
+            return Ok(true);
+        }
+        let is_sent = self.try_request(body)?;
+        self.asked += u64::from(is_sent);
+        Ok(is_sent)
+    }
+
+    #[inline]
+    fn try_recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError> {
+        self.poll()?;
+        if self.stamped.is_some() {
+            return Ok(self.try_take(into));
+        }
+        if self.counts.answered.load(Ordering::Relaxed) > self.answered {
+            self.answered += 1;
+            return Ok(Some(into.len()));
+        }
+        let is_over = self.counts.overs.load(Ordering::Relaxed) > self.overs;
+        self.overs += u64::from(is_over);
+        Ok(is_over.then_some(0))
+    }
 
     fn deadline(&self) -> Duration {
         self.deadline

@@ -62,12 +62,7 @@ impl fmt::Display for Layer {
 
 /// Refuses what only tagged messages have.
 pub(crate) fn check(plan: &Plan) -> Result<(), BenchError> {
-    let asked = [
-        (plan.open.is_some(), "an open loop"),
-        (plan.one_way, "`--one-way`"),
-        (plan.posted, "`--posted`"),
-        (plan.plain, "`--plain`"),
-    ];
+    let asked = [(plan.posted, "`--posted`"), (plan.plain, "`--plain`")];
     match asked.into_iter().find(|(is, _)| *is && plan.layer != Layer::Pml) {
         Some((_, what)) => Err(BenchError::BadPlan {
             what,
@@ -124,6 +119,9 @@ impl<T> InOrder<T> {
     }
 }
 
+/// In an open loop, one of this many polls does what depends on the time.
+const PROGRESS_EVERY: u32 = 64;
+
 /// What has arrived is found within this time: it only waits to be looked at.
 const LEFTOVER: Duration = Duration::from_millis(100);
 
@@ -171,35 +169,3 @@ macro_rules! one_by_one {
     };
 }
 pub(crate) use one_by_one;
-
-/// Fails: the check of the plan has refused this before.
-fn only_tagged<R>() -> Result<R, BenchError> {
-    Err(BenchError::BadPlan {
-        what: "this load",
-        reason: "it is for tagged messages only".to_owned(),
-    })
-}
-
-/// The part of a link that only tagged messages have.
-macro_rules! only_tagged_messages {
-    () => {
-        fn begin_open(&mut self, _: usize, _: usize) -> Result<(), BenchError> {
-            only_tagged()
-        }
-
-        fn end_open(&mut self) {}
-
-        fn can_send(&mut self) -> Result<bool, BenchError> {
-            only_tagged()
-        }
-
-        fn try_send(&mut self, _: &[u8]) -> Result<bool, BenchError> {
-            only_tagged()
-        }
-
-        fn try_recv(&mut self, _: &mut [u8]) -> Result<Option<usize>, BenchError> {
-            only_tagged()
-        }
-    };
-}
-pub(crate) use only_tagged_messages;

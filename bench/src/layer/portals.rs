@@ -12,7 +12,7 @@ use doorbell::fabric::ni::{
 use doorbell::portals::Portals;
 
 use super::control::Control;
-use super::{InOrder, LEFTOVER, one_by_one, only_tagged, only_tagged_messages, places};
+use super::{InOrder, LEFTOVER, PROGRESS_EVERY, one_by_one, places};
 use crate::error::BenchError;
 use crate::link::{Flow, Link, Sinks};
 use crate::load::until_empty;
@@ -28,6 +28,9 @@ const LOSS_IS_TOLD: Duration = Duration::from_secs(2);
 const STAMPED: u32 = 6;
 const LEAVES: u32 = 7;
 
+/// The portal table entry of ends of open loops: counts have no lengths.
+const ENDS: u32 = 8;
+
 /// One rank's side of a pair, by puts.
 pub struct PortalsLink<'a> {
     job: &'a mut Portals,
@@ -39,6 +42,11 @@ pub struct PortalsLink<'a> {
     room: Region,
     arrived: CtHandle,
     seen: u64,
+    /// The ends of open loops that came.
+    ends: CtHandle,
+    ended: u64,
+    /// Polls of an open loop.
+    polls: u32,
     /// What is put from, without and with acknowledgements that are counted.
     out: Region,
     md: MdHandle,
@@ -140,6 +148,20 @@ impl Stamped {
         Ok(())
     }
 
+    /// The next message, if it is there.
+    fn try_recv(&mut self, job: &mut Portals, into: &mut [u8]) -> Result<Option<usize>, BenchError> {
+        let found = job.ni(KIND).eq_get(self.events).map_err(refused)?;
+        let twice = match found {
+            EqGet::Empty => None,
+            EqGet::Dropped(_) => return Err(dropped(job)),
+            EqGet::Event(event) => self.came.came(event.hdr_data, event),
+        };
+        match twice.or_else(|| self.came.turn()) {
+            Some(event) => self.read(job, &event, into).map(Some),
+            None => Ok(None),
+        }
+    }
+
     fn recv(&mut self, job: &mut Portals, into: &mut [u8]) -> Result<usize, BenchError> {
         let event = loop {
             if let Some(event) = self.came.turn() {
@@ -151,14 +173,14 @@ impl Stamped {
                         break twice;
                     }
                 }
-                EqGet::Empty | EqGet::Dropped(_) => {
-                    return Err(BenchError::Disorder {
-                        rank: job.rank() ^ 1,
-                        what: "events were lost".to_owned(),
-                    });
-                }
+                EqGet::Empty | EqGet::Dropped(_) => return Err(dropped(job)),
             }
         };
+        self.read(job, &event, into)
+    }
+
+    /// Copies a message out of its place, and frees that.
+    fn read(&self, job: &mut Portals, event: &Event, into: &mut [u8]) -> Result<usize, BenchError> {
         let found = (event.mlength as usize).min(into.len());
         self.room.read(event.place as usize, &mut into[..found]);
         self.put(job, LEAVES, 0, 0)?;
@@ -196,6 +218,10 @@ impl<'a> PortalsLink<'a> {
         let options = EntryOptions::OP_PUT | EntryOptions::EVENT_CT_COMM | EntryOptions::EVENT_COMM_DISABLE;
         let entry = Entry::open(whole(&room), options).counted(arrived);
         job.ask(KIND, |ni| ni.append(index, entry.clone(), List::Priority, 0))?;
+        let ends = job.ask(KIND, |ni| ni.ct_alloc())?;
+        job.ask(KIND, |ni| ni.pt_alloc(PtOptions::NONE, None, Some(ENDS)))?;
+        let end = Entry::open(Memory::Empty, options).counted(ends);
+        job.ask(KIND, |ni| ni.append(ENDS, end.clone(), List::Priority, 0))?;
         let md = job.ask(KIND, |ni| {
             ni.md_bind(Md {
                 memory: whole(&out),
@@ -221,6 +247,9 @@ impl<'a> PortalsLink<'a> {
             room,
             arrived,
             seen: 0,
+            ends,
+            ended: 0,
+            polls: 0,
             out,
             md,
             acknowledged,
@@ -243,9 +272,10 @@ impl<'a> PortalsLink<'a> {
         }
     }
 
+    /// A put of the first bytes of what is put from.
     #[inline(always)]
-    fn put(&mut self, md: MdHandle, length: usize, ack: AckReq) -> Result<(), BenchError> {
-        let put = Put {
+    fn described(&self, md: MdHandle, length: usize, ack: AckReq) -> Put {
+        Put {
             from: Piece { md, offset: 0 },
             length: length as u64,
             ack,
@@ -257,7 +287,12 @@ impl<'a> PortalsLink<'a> {
             },
             user_ptr: 0,
             hdr_data: 0,
-        };
+        }
+    }
+
+    #[inline(always)]
+    fn put(&mut self, md: MdHandle, length: usize, ack: AckReq) -> Result<(), BenchError> {
+        let put = self.described(md, length, ack);
         let begun = self.job.ni(KIND).put(&put);
         match begun {
             Ok(()) => Ok(()),
@@ -275,6 +310,29 @@ impl<'a> PortalsLink<'a> {
         Ok(())
     }
 
+    /// A pass of an open loop, which also notices that the peer is lost.
+    fn poll(&mut self) -> Result<(), BenchError> {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.polls.is_multiple_of(PROGRESS_EVERY) {
+            self.job.ni(KIND).poll(64);
+            return Ok(());
+        }
+        self.job.progress();
+        match self.job.lost() {
+            [] => Ok(()),
+            _ => Err(self.failed(0)),
+        }
+    }
+
+    /// Whether an event has counted more than this.
+    fn is_beyond(&mut self, ct: CtHandle, seen: u64) -> Result<bool, BenchError> {
+        let count = self.job.ni(KIND).ct_get(ct).map_err(refused)?;
+        match count.failure {
+            0 => Ok(count.success > seen),
+            failures => Err(self.failed(failures)),
+        }
+    }
+
     /// Returns the error of failed operations: the peer is lost, which a wait reports; or they should not
     /// have failed.
     #[cold]
@@ -289,6 +347,14 @@ impl<'a> PortalsLink<'a> {
                 what: format!("{count} of its operations failed"),
             },
         }
+    }
+}
+
+#[cold]
+fn dropped(job: &Portals) -> BenchError {
+    BenchError::Disorder {
+        rank: job.rank() ^ 1,
+        what: "events were lost".to_owned(),
     }
 }
 
@@ -342,6 +408,42 @@ impl Link for PortalsLink<'_> {
         }
     }
 
+    fn recv_open(&mut self, into: &mut [u8]) -> Result<usize, BenchError> {
+        let (arrived, ends) = (self.arrived, self.ends);
+        let (seen, ended) = (self.seen, self.ended);
+        let look = |ni: &mut dyn Ni| match (ni.ct_get(arrived), ni.ct_get(ends)) {
+            (Ok(came), _) if came.failure > 0 => Some(Err(came.failure)),
+            (Ok(came), _) if came.success > seen => Some(Ok(true)),
+            (_, Ok(end)) if end.success > ended => Some(Ok(false)),
+            _ => None,
+        };
+        match self.job.wait_until(KIND, "a put of an open loop", look)? {
+            Ok(true) => {
+                self.seen += 1;
+                Ok(into.len())
+            }
+            Ok(false) => {
+                self.ended += 1;
+                Ok(0)
+            }
+            Err(failures) => Err(self.failed(failures)),
+        }
+    }
+
+    fn send_end(&mut self) -> Result<(), BenchError> {
+        if self.stamped.is_some() {
+            return self.send(&[]);
+        }
+        let mut put = self.described(self.md, 0, AckReq::None);
+        put.target.pt_index = ENDS;
+        self.job.ask(KIND, |ni| {
+            ni.put(&put)?;
+            ni.flush();
+            Ok(())
+        })?;
+        Ok(())
+    }
+
     fn stream_out(
         &mut self,
         body: &[u8],
@@ -378,7 +480,66 @@ impl Link for PortalsLink<'_> {
     }
 
     one_by_one!(job);
-    only_tagged_messages!();
+
+    fn begin_open(&mut self, _: usize, _: usize) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    fn end_open(&mut self) {}
+
+    fn can_send(&mut self) -> Result<bool, BenchError> {
+        match &self.stamped {
+            None => Ok(true),
+            Some(stamped) => {
+                let (leaves, sent) = (stamped.leaves, stamped.sent + 1);
+                match sent.checked_sub(stamped.places) {
+                    None | Some(0) => Ok(true),
+                    Some(free) => self.is_beyond(leaves, free - 1),
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn try_send(&mut self, body: &[u8]) -> Result<bool, BenchError> {
+        if !self.can_send()? {
+            return Ok(false);
+        }
+        if self.stamped.is_some() {
+            self.send(body)?;
+            return Ok(true);
+        }
+        if body.is_empty() {
+            self.send_end()?;
+            return Ok(true);
+        }
+        self.prepare(body);
+        let put = self.described(self.md, body.len(), AckReq::None);
+        let mut ni = self.job.ni(KIND);
+        match ni.put(&put) {
+            Ok(()) => {
+                ni.flush();
+                Ok(true)
+            }
+            Err(NiError::Full) => Ok(false),
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    #[inline]
+    fn try_recv(&mut self, into: &mut [u8]) -> Result<Option<usize>, BenchError> {
+        self.poll()?;
+        if let Some(stamped) = &mut self.stamped {
+            return stamped.try_recv(self.job, into);
+        }
+        if self.is_beyond(self.arrived, self.seen)? {
+            self.seen += 1;
+            return Ok(Some(into.len()));
+        }
+        let is_over = self.is_beyond(self.ends, self.ended)?;
+        self.ended += u64::from(is_over);
+        Ok(is_over.then_some(0))
+    }
 
     fn deadline(&self) -> Duration {
         self.deadline

@@ -177,9 +177,9 @@ fn give_back<L: Link>(session: &mut Session<'_, L>, buffers: &mut Buffers) -> Re
     let (ours, theirs, into) = (&buffers.ours, &buffers.theirs, &mut buffers.into);
     ready(session)?;
     loop {
-        let found = session.link.recv(into)?;
+        let found = session.link.recv_open(into)?;
         if found == 0 {
-            return session.link.send(&[]);
+            return session.link.send_end();
         }
         session.link.send(ours)?;
         if found != theirs.len() {

@@ -113,6 +113,7 @@ impl<L: Link> Session<'_, L> {
                 break;
             }
         }
+        self.link.settle(&mut into);
         self.check(&into, &theirs)?;
         if (own.len() as u64) < exchanges {
             self.link.send(&[])?;
@@ -146,6 +147,7 @@ impl<L: Link> Session<'_, L> {
     /// Carries out the follower's side of [`Session::one_way`].
     pub(super) fn note(&mut self, ours: &[u8], into: &mut [u8], exchanges: u64) -> Result<(), BenchError> {
         let mut times = Vec::with_capacity(EXCHANGES as usize);
+        self.link.note_times(Some(self.clock));
         // The other rank's number: no more is kept than any leader requests.
         for _ in 0..exchanges.min(EXCHANGES) {
             if self.link.recv(into)? == 0 {
@@ -154,8 +156,9 @@ impl<L: Link> Session<'_, L> {
             let arrived = self.clock.ticks_ordered();
             let answered = self.clock.ticks_ordered();
             self.link.send(ours)?;
-            times.push([arrived, answered]);
+            times.push(self.link.noted().unwrap_or([arrived, answered]));
         }
+        self.link.note_times(None);
         let calibration = self.clock.calibration();
         let noted = Noted {
             identity: self.identity.clone(),

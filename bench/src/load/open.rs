@@ -344,6 +344,7 @@ impl OpenLoop {
         if session.verifier.is_some() {
             return Ok(());
         }
+        session.link.settle(&mut self.into);
         session.check(&self.into, &self.theirs)
     }
 }

@@ -108,7 +108,7 @@ impl Producer {
             write_word(&self.cells, at + 8 * place, word);
         }
         if is_spaced {
-            // A mark of no lap: nothing is there, whoever looks.
+            // A mark of no lap: no message begins there.
             let none = u64::from(lap_mark(self.tail + needed as u64) ^ 1 << 31) << 32;
             write_word(&self.cells, at + needed * CELL_BYTES, none);
         }

@@ -64,11 +64,104 @@ fn puts_and_active_messages_are_measured_over_shared_memory() {
         }
     }
     let out = doorbell()
-        .args(["pingpong", "--layer", "am", "--one-way"])
+        .args(["rate", "--layer", "am", "--plain"])
         .output()
         .unwrap();
     assert_eq!(out.status.code(), Some(2));
     assert!(sentence(&out.stderr).contains("leave one of them out"));
+}
+
+/// Requests leave at intended times, whatever carries them: each is answered, and the times count from then.
+#[test]
+fn open_loops_of_puts_and_active_messages_answer_each_request() {
+    for layer in LAYERS {
+        for (rail, more) in [
+            ("shm", &[][..]),
+            ("shm", &["--verify"]),
+            ("shm", &["--mode", "dedicated"]),
+            ("udp:lo", &[]),
+        ] {
+            let out = doorbell()
+                .args(["pingpong", "--layer", layer, "--rail", rail, "--rate", "2000"])
+                .args(["--sizes", "8,600,100k", "--samples", "40", "--no-reference"])
+                .args(more)
+                .args(["--json", "-"])
+                .output()
+                .unwrap();
+            let report = clean(layer, &out);
+            for row in report["results"].as_array().unwrap() {
+                let open = &row["open"];
+                assert_eq!(open["asked_per_second"], 2_000.0, "{layer} over {rail}");
+                assert!(
+                    open["sent"].as_u64().unwrap() >= 40 && open["unsent"] == 0,
+                    "{open}"
+                );
+                assert_eq!(row["samples"], open["sent"], "{row}");
+                let of = |times: &serde_json::Value| times["p50"].as_f64().unwrap();
+                assert!(of(&row["rtt_ns"]) >= of(&open["actual_rtt_ns"]), "{row}");
+            }
+        }
+    }
+    let out = doorbell()
+        .args(["pingpong", "--layer", "am", "--rail", "shm", "--open-loop"])
+        .args([
+            "--sizes",
+            "8",
+            "--seconds",
+            "0.2",
+            "--no-reference",
+            "--json",
+            "-",
+        ])
+        .output()
+        .unwrap();
+    let rows = clean("am", &out)["results"].clone();
+    assert_eq!(rows.as_array().unwrap().len(), 3, "of the knee");
+    assert!(rows[0]["open"]["knee_per_second"].as_f64().unwrap() > 1_000.0);
+}
+
+/// A message's time in each direction: an active message's is that until its handler begins, and back from
+/// its end.
+#[test]
+fn single_directions_of_puts_and_active_messages_make_up_an_exchange() {
+    for layer in LAYERS {
+        let out = doorbell()
+            .args(["pingpong", "--layer", layer, "--rail", "shm", "--one-way"])
+            .args(["--sizes", "8,600,100k", "--samples", "200", "--no-reference"])
+            .args(["--json", "-"])
+            .output()
+            .unwrap();
+        for row in clean(layer, &out)["results"].as_array().unwrap() {
+            let one_way = &row["one_way"];
+            for direction in ["there_ns", "back_ns"] {
+                assert!(
+                    one_way[direction]["p50"].as_f64().unwrap() > 0.0,
+                    "{layer}: {row}"
+                );
+            }
+            assert!(one_way["samples"].as_u64().unwrap() >= 20, "{one_way}");
+        }
+    }
+}
+
+/// A follower that dies under an open loop is named, and the loop ends.
+#[test]
+fn an_open_loop_ends_when_its_peer_is_killed() {
+    for layer in LAYERS {
+        let mut job = doorbell()
+            .args(["run", "--no-prefix", "-n", "2", "--", "/bin/sh", "-c"])
+            .arg(format!(
+                "[ $DOORBELL_RANK = 1 ] && {{ (sleep 1; kill -9 $$) & }}; exec {} pingpong --layer {layer} --rail shm \
+                 --rate 1000 --seconds 60 --sizes 8",
+                assert_cmd::cargo::cargo_bin("doorbell").display()
+            ))
+            .timeout(Duration::from_secs(40))
+            .assert();
+        job = job.failure();
+        let said = String::from_utf8_lossy(&job.get_output().stderr).into_owned();
+        assert!(said.contains("rank 1"), "{layer}: {said}");
+        assert!(!said.contains("panicked"), "{layer}: {said}");
+    }
 }
 
 /// Commands, layers, and the threads that run handlers. A named core shows in the report.
