@@ -69,6 +69,9 @@ impl World {
         let dedicated = *config.progress.mode.get() == Mode::Dedicated;
         let is_crowded = crowded(job.rank(), job.directory(), dedicated);
         let binding = binding::of(config, job.rank(), job.directory(), is_crowded)?;
+        if let (Some(seen), Some(binding)) = (&seen, &binding) {
+            seen.show_binding(binding)?;
+        }
         let shares = binding.as_ref().is_some_and(|binding| binding.shares.is_some());
         let is_spinning = crowded_by(job.rank(), job.directory(), binding::threads(config));
         let alone_no_more = Patience::of(&config.progress, true);

@@ -9,6 +9,7 @@ use doorbell_am_portals::{Interface, Node};
 use doorbell_fabric::event::DownReason;
 use doorbell_fabric::ni::{Ni, Process};
 use doorbell_fabric::time::Time;
+use doorbell_job::binding::Binding;
 use doorbell_job::connect::PeerPath;
 use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::error::Error;
@@ -48,9 +49,12 @@ impl Field {
     }
 
     /// Creates the counter file, unless the settings have none, and returns its place.
-    pub(super) fn publish(&mut self, job: &Job) -> Result<Option<PathBuf>, Error> {
+    pub(super) fn publish(&mut self, job: &Job, binding: Option<&Binding>) -> Result<Option<PathBuf>, Error> {
         let place = *job.config().counters.place.get();
         self.seen = CounterPublisher::create(place, job.rank(), self, &self.paths, job.directory())?;
+        if let (Some(seen), Some(binding)) = (&self.seen, binding) {
+            seen.show_binding(binding)?;
+        }
         Ok(self.seen.as_ref().map(|seen| seen.path().to_owned()))
     }
 

@@ -289,7 +289,7 @@ impl Waiting {
             counter: None,
             seen: None,
         };
-        let counter_file = field.publish(&parts.job)?;
+        let counter_file = field.publish(&parts.job, parts.binding.as_ref())?;
         let segment = field.conduit.segment().clone();
         let Parts {
             job, waiter, binding, ..

@@ -98,7 +98,7 @@ shows_job!(Portals, parts.job);
 
 impl Portals {
     pub(crate) fn of((mut node, parts): (PortalsNode, Parts)) -> Result<Self, Error> {
-        let counter_file = node.publish(&parts.job)?;
+        let counter_file = node.publish(&parts.job, parts.binding.as_ref())?;
         let ranks = Arc::clone(&node.ranks);
         let node = SharedNode::new(node, parts.binding.as_ref(), &parts.job, &parts.waiter.clock)?;
         Ok(Self {

@@ -12,6 +12,7 @@ use doorbell_fabric::message::Message as _;
 use doorbell_fabric::ni::{Kind, Ni, NiError, NiLimits, Process};
 use doorbell_fabric::rail::Rail as _;
 use doorbell_fabric::time::Time;
+use doorbell_job::binding::Binding;
 use doorbell_job::connect::{self, PeerPath, RailOwner};
 use doorbell_job::counter_file::CounterPublisher;
 use doorbell_job::error::Error;
@@ -270,9 +271,12 @@ impl PortalsNode {
     }
 
     /// Creates the counter file, unless the settings have none, and returns its place.
-    pub(crate) fn publish(&mut self, job: &Job) -> Result<Option<PathBuf>, Error> {
+    pub(crate) fn publish(&mut self, job: &Job, binding: Option<&Binding>) -> Result<Option<PathBuf>, Error> {
         let place = *job.config().counters.place.get();
         self.seen = CounterPublisher::create(place, job.rank(), self, &self.paths, job.directory())?;
+        if let (Some(seen), Some(binding)) = (&self.seen, binding) {
+            seen.show_binding(binding)?;
+        }
         Ok(self.seen.as_ref().map(|seen| seen.path().to_owned()))
     }
 

@@ -12,6 +12,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use doorbell_fabric::cores::{self, CoreSet};
 use doorbell_fabric::counters::{Counter, CounterFile, Gauge, NAME_MAX, Place, Plan};
 use doorbell_fabric::message::Message as _;
 use doorbell_fabric::rail::Rail;
@@ -19,6 +20,7 @@ use doorbell_fabric::select::Choice;
 use doorbell_fabric::time::Time;
 use doorbell_pml::{PathState, RailId, Rank};
 
+use crate::binding::Binding;
 use crate::config::CounterPlace;
 use crate::connect::{PeerPath, gids};
 use crate::error::Error;
@@ -48,6 +50,10 @@ pub trait Counted {
     /// measured. `None` for a rail that does not lead there.
     fn path(&self, rank: Rank, rail: RailId) -> Option<(PathState, Option<u64>)>;
 }
+
+/// The rows about cores: those that the thread which built the rank may use, that of the progress thread, and
+/// why that one shares its core, if it does.
+pub const CORES: [&str; 3] = ["cores.own", "cores.progress", "cores.shared"];
 
 /// Most paths (a rail to a peer) with rows of their own; further ones have none.
 const WAYS: usize = 256;
@@ -111,7 +117,9 @@ impl CounterPublisher {
             return Ok(None);
         }
         let ways = &named_paths(layer, paths, directory);
-        let mut texts: Vec<_> = unchosen(directory).take(WAYS).collect();
+        let cores = [cores::allowed().to_string(), String::new(), String::new()];
+        let mut texts: Vec<_> = CORES.map(str::to_owned).into_iter().zip(cores).collect();
+        texts.extend(unchosen(directory).take(WAYS));
         texts.extend(gid_rows(rank, layer, ways, directory));
         let ways = ways
             .iter()
@@ -200,6 +208,27 @@ impl CounterPublisher {
             file,
             next: Time::ZERO,
         }))
+    }
+
+    /// Shows where the two threads of a rank run, in dedicated mode.
+    ///
+    /// # Errors
+    /// None: the file has these rows.
+    pub fn show_binding(&self, binding: &Binding) -> Result<(), Error> {
+        let one = |core: usize| core.to_string();
+        let own = binding.own_cores.as_ref().map(CoreSet::to_string);
+        let texts = [
+            own.or(binding.own.map(one)),
+            binding.progress.map(one),
+            binding.shares.clone(),
+        ];
+        for (name, text) in CORES.into_iter().zip(texts) {
+            // Where a thread keeps the cores that it has, they are shown already.
+            if let Some(text) = text {
+                self.file.text(name)?.set(&text);
+            }
+        }
+        Ok(())
     }
 
     /// Returns the file's path, by which other processes open it.

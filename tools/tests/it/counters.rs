@@ -182,3 +182,48 @@ fn a_rank_in_a_pid_namespace_of_its_own_is_found_by_its_number_out_here() {
     let report = read(process).expect("the same number finds it");
     assert_eq!(report["ranks"][0]["process"], process);
 }
+
+/// Where a rank's threads run, whatever layer it has: as the kernel has them.
+#[test]
+fn the_cores_of_both_threads_are_shown() {
+    for layer in ["pml", "portals", "am"] {
+        let words = ["pingpong", "--mode", "dedicated", "--rail", "shm", "--sizes", "8"];
+        let more = ["--seconds", "60", "--no-reference", "--layer", layer];
+        let job = Running::start(at(None, &[&words[..], &more].concat()));
+        let end = Instant::now() + Duration::from_secs(40);
+        let (process, report) = loop {
+            if let Some(found) = rank_of(job.id()) {
+                break found;
+            }
+            assert!(Instant::now() < end, "{layer}: its rank 0 counts");
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        let readings = report["ranks"][0]["readings"].as_array().unwrap();
+        let text = |name: &str| {
+            let row = readings.iter().find(|one| one["name"] == name)?;
+            Some(row["value"].as_str().unwrap().to_owned())
+        };
+        let allowed = |folder: String| {
+            let status = std::fs::read_to_string(folder + "/status").unwrap_or_default();
+            let list = status
+                .lines()
+                .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+            Some(list.trim().to_owned())
+        };
+        let progress = text("cores.progress").unwrap();
+        let threads = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        let mut lists = threads.filter_map(|thread| allowed(thread.unwrap().path().display().to_string()));
+        assert!(lists.any(|list| list == progress), "{layer}: {report:#}");
+        let own = text("cores.own").unwrap();
+        assert_eq!(
+            allowed(format!("/proc/{process}")).as_ref(),
+            Some(&own),
+            "{layer}"
+        );
+        assert_eq!(
+            text("cores.shared").is_some(),
+            own == progress,
+            "{layer}: {report:#}"
+        );
+    }
+}
