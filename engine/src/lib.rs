@@ -67,6 +67,7 @@ pub use doorbell_fabric::{
 pub use doorbell_job::binding::Binding;
 pub use doorbell_job::config::{Config, drivers};
 pub use doorbell_job::control::Control;
+pub use doorbell_job::counter_file::CORE_ROWS;
 pub use doorbell_job::diagnose::{NOTHING_PASSES, PathStatus, RailVerdict, why};
 pub use doorbell_job::error::{Awaited, Error, Peers, Waiting};
 pub use doorbell_job::handle::Job;

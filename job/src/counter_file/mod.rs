@@ -53,7 +53,7 @@ pub trait Counted {
 
 /// The rows about cores: those that the thread which built the rank may use, that of the progress thread, and
 /// why that one shares its core, if it does.
-pub const CORES: [&str; 3] = ["cores.own", "cores.progress", "cores.shared"];
+pub const CORE_ROWS: [&str; 3] = ["cores.own", "cores.progress", "cores.shared"];
 
 /// Most paths (a rail to a peer) with rows of their own; further ones have none.
 const WAYS: usize = 256;
@@ -118,7 +118,7 @@ impl CounterPublisher {
         }
         let ways = &named_paths(layer, paths, directory);
         let cores = [cores::allowed().to_string(), String::new(), String::new()];
-        let mut texts: Vec<_> = CORES.map(str::to_owned).into_iter().zip(cores).collect();
+        let mut texts: Vec<_> = CORE_ROWS.map(str::to_owned).into_iter().zip(cores).collect();
         texts.extend(unchosen(directory).take(WAYS));
         texts.extend(gid_rows(rank, layer, ways, directory));
         let ways = ways
@@ -222,7 +222,7 @@ impl CounterPublisher {
             binding.progress.map(one),
             binding.shares.clone(),
         ];
-        for (name, text) in CORES.into_iter().zip(texts) {
+        for (name, text) in CORE_ROWS.into_iter().zip(texts) {
             // Where a thread keeps the cores that it has, they are shown already.
             if let Some(text) = text {
                 self.file.text(name)?.set(&text);

@@ -40,6 +40,7 @@ pub(super) fn why(args: &WhyArgs) -> Result<Why, ToolError> {
         unanswered = probed.unanswered;
     }
     let from = From {
+        shares_core: None,
         rank: None,
         pid: None,
         rails,

@@ -49,6 +49,8 @@ struct Why {
 struct From {
     rank: Option<u32>,
     pid: Option<u32>,
+    /// Why its progress thread shares its core, if it does: everything takes longer then.
+    shares_core: Option<String>,
     rails: Vec<Row>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use doorbell::{NOTHING_PASSES, PathState, Unchosen};
+use doorbell::{CORE_ROWS, NOTHING_PASSES, PathState, Unchosen};
 use doorbell_bench::report::printable;
 use doorbell_fabric::counters::{NO_RANK, Reader, Snapshot, Value, find};
 
@@ -21,6 +21,7 @@ pub(super) fn why(args: &WhyArgs, peer: Peer) -> Result<Why, ToolError> {
         .map(|snapshot| From {
             rank: (snapshot.rank != NO_RANK).then_some(snapshot.rank),
             pid: Some(snapshot.process),
+            shares_core: shares_core(snapshot),
             rails: ways_to(snapshot, peer),
         })
         .filter(|one| !one.rails.is_empty())
@@ -34,6 +35,15 @@ pub(super) fn why(args: &WhyArgs, peer: Peer) -> Result<Why, ToolError> {
         });
     }
     Ok(Why::new(args, Vec::new(), from, None))
+}
+
+/// Why the progress thread of a rank shares its core, if it does.
+fn shares_core(snapshot: &Snapshot) -> Option<String> {
+    let [_, _, shared] = CORE_ROWS;
+    match snapshot.value(shared) {
+        Some(Value::Text(text)) if !text.is_empty() => Some(printable(text)),
+        _ => None,
+    }
 }
 
 /// Returns why there is no result, and which other call has one.

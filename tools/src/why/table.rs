@@ -21,6 +21,11 @@ pub(super) fn table(why: &Why, width: usize) -> String {
             _ if why.addresses.iter().all(|address| address == peer) => writeln!(text, "to {peer}"),
             _ => writeln!(text, "to {peer} ({})", why.addresses.join(", ")),
         };
+        if let Some(why) = &from.shares_core {
+            let shares = format!("its progress thread shares its core: {why}");
+            text.push_str("  ");
+            wrap::add(&mut text, &shares, 2, 2, width);
+        }
         let mut rows = vec![HEADINGS.map(str::to_owned)];
         rows.extend(from.rails.iter().flat_map(|row| {
             let latency = row.latency_ns.zip(row.latency_of);
@@ -126,6 +131,7 @@ mod tests {
             from: vec![From {
                 rank: Some(0),
                 pid: Some(42),
+                shares_core: None,
                 rails: vec![chosen, other],
             }],
             remedy: None,
@@ -153,6 +159,17 @@ latency: half a round trip; m of messages, a of acknowledgements, e estimated
             let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
             assert_eq!(words(&narrow), words(expected), "{width}");
         }
+    }
+
+    #[test]
+    fn a_progress_thread_that_shares_its_core_is_named_with_the_reason() {
+        let mut why = sample();
+        why.from[0].shares_core = Some("it shares core 0 with its rank".to_owned());
+        let shown = table(&why, usize::MAX);
+        let expected = "  its progress thread shares its core: it shares core 0 with its rank";
+        assert_eq!(shown.lines().nth(1), Some(expected), "{shown}");
+        let json = serde_json::to_value(&why).unwrap();
+        assert_eq!(json["from"][0]["shares_core"], "it shares core 0 with its rank");
     }
 
     #[test]
