@@ -86,3 +86,27 @@ pub struct Capabilities {
     /// Estimates for rail selection.
     pub estimate: Estimate,
 }
+
+#[cfg(test)]
+impl Capabilities {
+    /// Those of a rail that is made up.
+    pub(crate) fn of_a_test() -> Self {
+        Self {
+            features: Features::default(),
+            limits: Limits {
+                head: 64,
+                message: 1 << 16,
+                inline: 24,
+                eager: 4096,
+                fragment: 8192,
+                get_from: 65536,
+                parts: 4,
+                one_sided: 1 << 30,
+            },
+            estimate: Estimate {
+                latency_ns: 100,
+                bandwidth: 1,
+            },
+        }
+    }
+}

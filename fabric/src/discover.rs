@@ -403,31 +403,9 @@ impl Discovery {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::caps::{Estimate, Features, Limits};
 
     fn name(text: &str) -> RailName {
         text.parse().unwrap()
-    }
-
-    fn capabilities() -> Capabilities {
-        let limits = Limits {
-            head: 64,
-            message: 1 << 16,
-            inline: 24,
-            eager: 4096,
-            fragment: 8192,
-            get_from: 65536,
-            parts: 4,
-            one_sided: 1 << 30,
-        };
-        Capabilities {
-            features: Features::default(),
-            limits,
-            estimate: Estimate {
-                latency_ns: 100,
-                bandwidth: 1,
-            },
-        }
     }
 
     struct Fake(&'static str, fn() -> Result<Vec<Candidate>, RailError>);
@@ -440,23 +418,24 @@ mod tests {
             (self.1)()
         }
         fn named(&self, name: &RailName) -> Option<Candidate> {
-            (name.object() == "42")
-                .then(|| Candidate::usable(name.clone(), capabilities()).only_when_named("it is simulated"))
+            (name.object() == "42").then(|| {
+                Candidate::usable(name.clone(), Capabilities::of_a_test()).only_when_named("it is simulated")
+            })
         }
     }
 
     fn found() -> Discovery {
         let shm = Fake("shm", || {
             Ok(vec![
-                Candidate::usable(name("shm"), capabilities()).fact("pages", 4096),
+                Candidate::usable(name("shm"), Capabilities::of_a_test()).fact("pages", 4096),
             ])
         });
         let udp = Fake("udp", || {
             Ok(vec![
                 Candidate::rejected(name("udp:eth0"), "the link is down", "plug in the cable"),
-                Candidate::usable(name("udp:lo"), capabilities()),
-                Candidate::usable(name("udp:lo"), capabilities()),
-                Candidate::usable(name("shm"), capabilities()),
+                Candidate::usable(name("udp:lo"), Capabilities::of_a_test()),
+                Candidate::usable(name("udp:lo"), Capabilities::of_a_test()),
+                Candidate::usable(name("shm"), Capabilities::of_a_test()),
             ])
         });
         let sick = Fake("verbs", || panic!("segment {}", 7));
@@ -525,7 +504,7 @@ mod tests {
         let many = Fake("udp", || {
             let names = ["lo", "docker0", "eth10", "br-3f0c9", "eth0", "eth1", "wlan0"];
             Ok(names
-                .map(|one| Candidate::usable(name(&format!("udp:{one}")), capabilities()))
+                .map(|one| Candidate::usable(name(&format!("udp:{one}")), Capabilities::of_a_test()))
                 .into())
         });
         let said = discover(&[&many], &[])

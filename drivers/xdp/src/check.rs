@@ -210,7 +210,8 @@ pub(crate) fn shared_by_several(interface: &str) -> String {
     };
     format!(
         "{interface} serves one rank: several would need rules that steer the ports of each to a queue \
-         (ETHTOOL_SRXCLSRLINS; {rules}), and one program that serves several processes, which doorbell does not have"
+         (ETHTOOL_SRXCLSRLINS; {rules}), and one program that serves several processes, which doorbell does \
+         not have"
     )
 }
 

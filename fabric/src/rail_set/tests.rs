@@ -1,7 +1,7 @@
 //! Sets over a driver that is made up.
 
 use super::*;
-use crate::caps::{Capabilities, Estimate, Features, Limits};
+use crate::caps::Capabilities;
 use crate::discover::discover;
 
 fn name(text: &str) -> RailName {
@@ -10,26 +10,6 @@ fn name(text: &str) -> RailName {
 
 fn names(texts: &[&str]) -> Vec<RailName> {
     texts.iter().map(|text| name(text)).collect()
-}
-
-fn capabilities() -> Capabilities {
-    Capabilities {
-        features: Features::default(),
-        limits: Limits {
-            head: 64,
-            message: 1 << 16,
-            inline: 24,
-            eager: 4096,
-            fragment: 8192,
-            get_from: 65536,
-            parts: 4,
-            one_sided: 1 << 30,
-        },
-        estimate: Estimate {
-            latency_ns: 100,
-            bandwidth: 1,
-        },
-    }
 }
 
 /// Functions of a card of which one is not bound, and one is another process's.
@@ -41,7 +21,7 @@ impl Driver for Card {
     }
 
     fn probe(&self) -> Result<Vec<Candidate>, RailError> {
-        let usable = |text: &str| Candidate::usable(name(text), capabilities());
+        let usable = |text: &str| Candidate::usable(name(text), Capabilities::of_a_test());
         Ok(vec![
             usable("igbvf:0000:01:10.0"),
             usable("igbvf:0000:01:10.2"),
@@ -217,7 +197,8 @@ fn of_rails_with_one_address_the_first_is_taken() {
         }
         fn probe(&self) -> Result<Vec<Candidate>, RailError> {
             let all = ["a0", "a1", "a2"].map(|object| {
-                let candidate = Candidate::usable(name(&format!("igbvf:{object}")), capabilities());
+                let candidate =
+                    Candidate::usable(name(&format!("igbvf:{object}")), Capabilities::of_a_test());
                 let address = if object == "a2" { "10.0.0.9/24" } else { self.0 };
                 candidate.fact("address", address)
             });

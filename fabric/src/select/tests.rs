@@ -1,33 +1,14 @@
 //! Tests of rail selection: each reason by name, and that named rails are never replaced.
 
 use super::*;
-use crate::caps::{Capabilities, Estimate, Features, Limits};
+use crate::caps::Capabilities;
 
 fn name(text: &str) -> RailName {
     text.parse().unwrap()
 }
 
 fn usable(text: &str, wire: &str) -> Candidate {
-    let limits = Limits {
-        head: 64,
-        message: 1 << 16,
-        inline: 24,
-        eager: 4096,
-        fragment: 8192,
-        get_from: 65536,
-        parts: 4,
-        one_sided: 1 << 30,
-    };
-    let estimate = Estimate {
-        latency_ns: 100,
-        bandwidth: 1,
-    };
-    let capabilities = Capabilities {
-        features: Features::default(),
-        limits,
-        estimate,
-    };
-    let mut candidate = Candidate::usable(name(text), capabilities);
+    let mut candidate = Candidate::usable(name(text), Capabilities::of_a_test());
     candidate.wire = wire.to_owned();
     candidate
 }
